@@ -1,0 +1,40 @@
+package device
+
+// HeadLoss is the cross-entropy of a chunk of rows. Its logits come from a
+// MatMul with the head; so full logits are never stored, only a chunk's.
+//
+//	Loss[t] = log Σ exp(Logits[t]) − Logits[t, Targets[t]]
+//
+// A row whose target is −1 has loss 0 and gradient 0. With Backward, Logits
+// become their gradient in place: (softmax − onehot)·Scale[0]; Scale is where
+// 1/(the step's count of valid tokens) enters. Without it they stay.
+type HeadLoss struct {
+	Logits  Tensor `op:"rw"` // [Rows,Vocab]
+	Targets Tensor `op:"r"`  // [Rows] I32: −1 ≤ target < Vocab
+	Scale   Tensor `op:"r"`  // [1] F32, with Backward
+	Loss    Tensor `op:"w"`  // [Rows] F32
+
+	Rows, Vocab int
+	Backward    bool
+}
+
+// Check implements Op.
+func (o *HeadLoss) Check() error {
+	c := check(o)
+	c.positive("Rows", o.Rows)
+	c.positive("Vocab", o.Vocab)
+	c.tensor("Logits", o.Logits, false, o.Rows*o.Vocab, F32, BF16, F64)
+	c.tensor("Targets", o.Targets, false, o.Rows, I32)
+	c.tensor("Scale", o.Scale, !o.Backward, 1, F32, F64)
+	c.tensor("Loss", o.Loss, false, o.Rows, F32, F64)
+	return c.err()
+}
+
+// Cost implements Op.
+func (o *HeadLoss) Cost() Cost {
+	n := o.Logits.Bytes()
+	if o.Backward {
+		n *= 2
+	}
+	return Cost{6 * o.Logits.Len, n + bytesOf(o.Targets, o.Loss)}
+}

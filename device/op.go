@@ -1,0 +1,158 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// Op is an operation: a pointer to one of this package's structs. The set is
+// closed: whoever adds one adds its reference here and all its implementations.
+//
+// A struct's Tensor fields are its operands; their tag says the access: "r"
+// read, "w" written whole, "rw" both, "acc" read too only where the struct's
+// Accumulate is true. Operands may not overlap unless the field's comment says
+// which may be one and the same.
+type Op interface {
+	// Check returns what is wrong with sizes and types, all of it.
+	Check() error
+	// Cost returns the work that cannot be avoided.
+	Cost() Cost
+	// Reference computes the operation on memory that the host can see, one
+	// goroutine, plainly. It defines the operation.
+	Reference()
+}
+
+// Cost is an operation's floating-point operations (multiply and add count as
+// two, attention as causal) and the bytes that it must at least move.
+type Cost struct{ FLOPs, Bytes int64 }
+
+// Access says what an operation does with an operand.
+type Access uint8
+
+// The accesses; ReadWrite is both bits.
+const (
+	Read Access = 1 << iota
+	Write
+	ReadWrite = Read | Write
+)
+
+func (a Access) String() string { return [...]string{"-", "r", "w", "rw"}[a] }
+
+// Operand is a tensor of an operation, by its field's name.
+type Operand struct {
+	Name   string
+	T      *Tensor
+	Access Access
+}
+
+var tensorType = reflect.TypeFor[Tensor]()
+
+// Operands lists the operands that are present, in the order of the struct.
+// Writing to an Operand's T changes op. It reflects and allocates: for plans,
+// wrappers and tests, not for a step.
+func Operands(op Op) []Operand {
+	v := reflect.ValueOf(op).Elem()
+	var list []Operand
+	add := func(name, tag string, f reflect.Value) {
+		t := f.Addr().Interface().(*Tensor)
+		if t.Absent() {
+			return
+		}
+		o := Operand{Name: name, T: t}
+		switch tag {
+		case "r":
+			o.Access = Read
+		case "w":
+			o.Access = Write
+		case "rw":
+			o.Access = ReadWrite
+		case "acc":
+			o.Access = Write
+			if v.FieldByName("Accumulate").Bool() {
+				o.Access = ReadWrite
+			}
+		default:
+			panic(fmt.Sprintf("device: operand %s.%s has no access tag", Name(op), name))
+		}
+		list = append(list, o)
+	}
+	for i := range v.NumField() {
+		f, tag := v.Type().Field(i), v.Type().Field(i).Tag.Get("op")
+		switch {
+		case f.Type == tensorType:
+			add(f.Name, tag, v.Field(i))
+		case f.Type.Kind() == reflect.Slice && f.Type.Elem() == tensorType:
+			for j := range v.Field(i).Len() {
+				add(fmt.Sprintf("%s[%d]", f.Name, j), tag, v.Field(i).Index(j))
+			}
+		}
+	}
+	return list
+}
+
+// Name returns the operation's name, such as "MatMul".
+func Name(op Op) string { return reflect.TypeOf(op).Elem().Name() }
+
+// Clone returns a copy of op whose operands may be changed.
+func Clone(op Op) Op {
+	c := reflect.New(reflect.TypeOf(op).Elem())
+	c.Elem().Set(reflect.ValueOf(op).Elem())
+	for i := range c.Elem().NumField() {
+		if f := c.Elem().Field(i); f.Kind() == reflect.Slice {
+			s := reflect.MakeSlice(f.Type(), f.Len(), f.Len())
+			reflect.Copy(s, f)
+			f.Set(s)
+		}
+	}
+	return c.Interface().(Op)
+}
+
+// checker collects what is wrong with an operation.
+type checker struct {
+	op   Op
+	errs []error
+}
+
+func check(op Op) *checker { return &checker{op: op} }
+
+func (c *checker) failf(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("%s: "+format, append([]any{Name(c.op)}, args...)...))
+}
+
+// tensor requires n elements of one of the types; an absent operand passes
+// where optional.
+func (c *checker) tensor(name string, t Tensor, optional bool, n int, types ...DType) {
+	if t.Absent() {
+		if !optional {
+			c.failf("%s is missing", name)
+		}
+		return
+	}
+	if t.Len != int64(n) {
+		c.failf("%s has %d elements, want %d", name, t.Len, n)
+	}
+	for _, typ := range types {
+		if t.Type == typ {
+			return
+		}
+	}
+	c.failf("%s is %s, want one of %v", name, t.Type, types)
+}
+
+// positive requires sizes of at least one.
+func (c *checker) positive(name string, n int) {
+	if n < 1 {
+		c.failf("%s is %d, want at least 1", name, n)
+	}
+}
+
+func (c *checker) err() error { return errors.Join(c.errs...) }
+
+// bytesOf sums the sizes of tensors.
+func bytesOf(ts ...Tensor) (n int64) {
+	for _, t := range ts {
+		n += t.Bytes()
+	}
+	return n
+}

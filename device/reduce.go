@@ -1,0 +1,81 @@
+package device
+
+import "fmt"
+
+// ReduceSum computes Dst = Σ Srcs, sources in order, added in fp32 and rounded
+// once. It is how host collectives reduce; sources are ranks in rank order.
+type ReduceSum struct {
+	Srcs []Tensor `op:"r"` // each [N]; one of them may be Dst
+	Dst  Tensor   `op:"w"` // [N]; F32 or the type of the sources
+
+	N int
+}
+
+// Check implements Op.
+func (o *ReduceSum) Check() error {
+	c := check(o)
+	c.positive("N", o.N)
+	c.positive("the number of sources", len(o.Srcs))
+	for i, s := range o.Srcs {
+		c.tensor(fmt.Sprintf("Srcs[%d]", i), s, false, o.N, F32, BF16, F64)
+		if s.Type != o.Srcs[0].Type {
+			c.failf("Srcs[%d] is %s, Srcs[0] is %s", i, s.Type, o.Srcs[0].Type)
+		}
+	}
+	c.tensor("Dst", o.Dst, false, o.N, F32, BF16, F64)
+	return c.err()
+}
+
+// Cost implements Op.
+func (o *ReduceSum) Cost() Cost {
+	return Cost{int64(o.N) * int64(len(o.Srcs)), bytesOf(o.Srcs...) + o.Dst.Bytes()}
+}
+
+// NormBlock is the number of elements whose squares are summed on their own
+// before the sums are added, so that a norm does not depend on how a vector is
+// split at multiples of it.
+const NormBlock = 1024
+
+// SumSquares computes Out[0] = Σ x² in float64: blocks of NormBlock elements
+// each by itself, 16 interleaved partial sums (element i to sum i mod 16, added
+// in the order 0..15 at the block's end), then the blocks' sums in order. A NaN
+// or an infinity in X makes Out not finite. These bits are part of the
+// contract: every implementation on the host gives them.
+type SumSquares struct {
+	X   Tensor `op:"r"` // [N]
+	Out Tensor `op:"w"` // [1] F64
+
+	N int
+}
+
+// Check implements Op.
+func (o *SumSquares) Check() error {
+	c := check(o)
+	c.positive("N", o.N)
+	c.tensor("X", o.X, false, o.N, F32, BF16, F64)
+	c.tensor("Out", o.Out, false, 1, F64)
+	return c.err()
+}
+
+// Cost implements Op.
+func (o *SumSquares) Cost() Cost { return Cost{2 * int64(o.N), o.X.Bytes()} }
+
+// CheckFinite sets Flag[0] to 1 where X holds a NaN or an infinity, else to 0.
+type CheckFinite struct {
+	X    Tensor `op:"r"` // [N]
+	Flag Tensor `op:"w"` // [1] I32
+
+	N int
+}
+
+// Check implements Op.
+func (o *CheckFinite) Check() error {
+	c := check(o)
+	c.positive("N", o.N)
+	c.tensor("X", o.X, false, o.N, F32, BF16, F64)
+	c.tensor("Flag", o.Flag, false, 1, I32)
+	return c.err()
+}
+
+// Cost implements Op.
+func (o *CheckFinite) Cost() Cost { return Cost{0, o.X.Bytes()} }

@@ -1,0 +1,121 @@
+package device
+
+// QKNormRoPE normalises each head of Q and K (Qwen3; only with QWeight and
+// KWeight) as AddRMSNorm does a row, then rotates it by its position: with
+// h = HeadSize/2, c = Cos[pos,i] and s = Sin[pos,i],
+//
+//	out[i]   = x[i]·c − x[i+h]·s
+//	out[i+h] = x[i+h]·c + x[i]·s     for i < h
+//
+// which is the half-split order of Hugging Face's weights (Su et al., arXiv
+// 2104.09864, pair (i, i+h)).
+type QKNormRoPE struct {
+	Q       Tensor `op:"r"` // [Rows,Heads,HeadSize]
+	K       Tensor `op:"r"` // [Rows,KVHeads,HeadSize]
+	QWeight Tensor `op:"r"` // [HeadSize] or absent
+	KWeight Tensor `op:"r"` // [HeadSize], present with QWeight
+	Pos     Tensor `op:"r"` // [Rows] I32: rows of Cos and Sin
+	Cos     Tensor `op:"r"` // [Positions,HeadSize/2] F32
+	Sin     Tensor `op:"r"` // [Positions,HeadSize/2] F32
+	QOut    Tensor `op:"w"` // as Q; may be Q
+	KOut    Tensor `op:"w"` // as K; may be K
+	QRStd   Tensor `op:"w"` // [Rows,Heads] F32, with QWeight
+	KRStd   Tensor `op:"w"` // [Rows,KVHeads] F32, with KWeight
+
+	Rows, Heads, KVHeads, HeadSize, Positions int
+	Eps                                       float32
+}
+
+// Check implements Op.
+func (o *QKNormRoPE) Check() error {
+	c := check(o)
+	checkHeads(c, o.Rows, o.Heads, o.KVHeads, o.HeadSize)
+	q, k := o.Rows*o.Heads, o.Rows*o.KVHeads
+	norm := !o.QWeight.Absent()
+	c.tensor("Q", o.Q, false, q*o.HeadSize, F32, BF16, F64)
+	c.tensor("K", o.K, false, k*o.HeadSize, o.Q.Type)
+	c.tensor("QWeight", o.QWeight, true, o.HeadSize, o.Q.Type)
+	c.tensor("KWeight", o.KWeight, !norm, o.HeadSize, o.Q.Type)
+	checkRotation(c, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
+	c.tensor("QOut", o.QOut, false, q*o.HeadSize, o.Q.Type)
+	c.tensor("KOut", o.KOut, false, k*o.HeadSize, o.Q.Type)
+	c.tensor("QRStd", o.QRStd, !norm, q, F32, F64)
+	c.tensor("KRStd", o.KRStd, !norm, k, F32, F64)
+	return c.err()
+}
+
+// Cost implements Op.
+func (o *QKNormRoPE) Cost() Cost {
+	return Cost{6 * (o.Q.Len + o.K.Len), bytesOf(o.Q, o.K, o.QOut, o.KOut, o.QRStd, o.KRStd)}
+}
+
+// QKNormRoPEBackward rotates the gradients back and, with QWeight and KWeight,
+// goes through the norms. Without them it needs neither Q nor K.
+type QKNormRoPEBackward struct {
+	DQOut    Tensor `op:"r"`   // gradient of QOut
+	DKOut    Tensor `op:"r"`   // gradient of KOut
+	Q        Tensor `op:"r"`   // QKNormRoPE's inputs, with QWeight
+	K        Tensor `op:"r"`   //
+	QWeight  Tensor `op:"r"`   //
+	KWeight  Tensor `op:"r"`   //
+	QRStd    Tensor `op:"r"`   //
+	KRStd    Tensor `op:"r"`   //
+	Pos      Tensor `op:"r"`   //
+	Cos      Tensor `op:"r"`   //
+	Sin      Tensor `op:"r"`   //
+	DQ       Tensor `op:"w"`   // may be DQOut
+	DK       Tensor `op:"w"`   // may be DKOut
+	DQWeight Tensor `op:"acc"` // [HeadSize], with QWeight; the type of DQ, or F32
+	DKWeight Tensor `op:"acc"` // [HeadSize], with KWeight
+
+	Rows, Heads, KVHeads, HeadSize, Positions int
+	Accumulate                                bool // add to DQWeight and DKWeight
+}
+
+// Check implements Op.
+func (o *QKNormRoPEBackward) Check() error {
+	c := check(o)
+	checkHeads(c, o.Rows, o.Heads, o.KVHeads, o.HeadSize)
+	q, k := o.Rows*o.Heads, o.Rows*o.KVHeads
+	norm := !o.QWeight.Absent()
+	c.tensor("DQOut", o.DQOut, false, q*o.HeadSize, F32, BF16, F64)
+	typ := o.DQOut.Type
+	c.tensor("DKOut", o.DKOut, false, k*o.HeadSize, typ)
+	c.tensor("Q", o.Q, !norm, q*o.HeadSize, typ)
+	c.tensor("K", o.K, !norm, k*o.HeadSize, typ)
+	c.tensor("QWeight", o.QWeight, true, o.HeadSize, typ)
+	c.tensor("KWeight", o.KWeight, !norm, o.HeadSize, typ)
+	c.tensor("QRStd", o.QRStd, !norm, q, F32, F64)
+	c.tensor("KRStd", o.KRStd, !norm, k, F32, F64)
+	checkRotation(c, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
+	c.tensor("DQ", o.DQ, false, q*o.HeadSize, typ)
+	c.tensor("DK", o.DK, false, k*o.HeadSize, typ)
+	c.tensor("DQWeight", o.DQWeight, !norm, o.HeadSize, typ, F32)
+	c.tensor("DKWeight", o.DKWeight, !norm, o.HeadSize, typ, F32)
+	return c.err()
+}
+
+// Cost implements Op.
+func (o *QKNormRoPEBackward) Cost() Cost {
+	return Cost{6 * (o.DQ.Len + o.DK.Len), bytesOf(o.DQOut, o.DKOut, o.Q, o.K, o.DQ, o.DK)}
+}
+
+func checkHeads(c *checker, rows, heads, kvHeads, headSize int) {
+	c.positive("Rows", rows)
+	c.positive("Heads", heads)
+	c.positive("KVHeads", kvHeads)
+	c.positive("HeadSize", headSize)
+	if headSize%2 != 0 {
+		c.failf("HeadSize is %d, want an even number", headSize)
+	}
+	if kvHeads > 0 && heads%kvHeads != 0 {
+		c.failf("Heads (%d) is no multiple of KVHeads (%d)", heads, kvHeads)
+	}
+}
+
+func checkRotation(c *checker, pos, cos, sin Tensor, rows, positions, headSize int) {
+	c.positive("Positions", positions)
+	c.tensor("Pos", pos, false, rows, I32)
+	c.tensor("Cos", cos, false, positions*headSize/2, F32, F64)
+	c.tensor("Sin", sin, false, positions*headSize/2, F32, F64)
+}
