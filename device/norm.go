@@ -2,7 +2,9 @@ package device
 
 // AddRMSNorm computes, for each row of Dim elements, Sum = X + Residual,
 // RStd = 1/√(mean(Sum²) + Eps) and Out = Sum · RStd · Weight (Zhang and
-// Sennrich, arXiv 1910.07467). Without Residual there is no Sum: X is it.
+// Sennrich, arXiv 1910.07467). Without Residual there is no Sum: X is it. RStd
+// and Out come from Sum as stored, after its rounding, so that computing them
+// again from the stored Sum alone gives the same bits.
 type AddRMSNorm struct {
 	X        Tensor `op:"r"` // [Rows,Dim]
 	Residual Tensor `op:"r"` // [Rows,Dim] or absent
