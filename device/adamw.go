@@ -1,5 +1,7 @@
 package device
 
+import "math"
+
 // What AdamW's Hyper holds, by index.
 const (
 	HyperLR        = iota // learning rate of this step
@@ -19,10 +21,10 @@ const (
 //	V = Beta2·V + (1−Beta2)·g²
 //	Param = Param − LR·Bias1·M / (√V·Bias2 + Eps)
 //
-// Copy, where present, is Param rounded to bf16: to nearest even, or where
-// Stochastic is set up or down with probability by distance. The random number
-// for element i of the range is Random(Seed, step, Index+i), so it does not
-// depend on how the parameters are split.
+// Copy, where present, is Param as stored, rounded to bf16: to nearest even, or
+// where Stochastic is set by StochasticBF16. The random number for element i of
+// the range is Random(Seed, step, Index+i), so it does not depend on how the
+// parameters are split.
 type AdamW struct {
 	Param Tensor `op:"rw"` // [N] F32: master weights
 	M     Tensor `op:"rw"` // [N] F32
@@ -57,6 +59,45 @@ func (o *AdamW) Check() error {
 // Cost implements Op.
 func (o *AdamW) Cost() Cost {
 	return Cost{12 * int64(o.N), 2*bytesOf(o.Param, o.M, o.V) + bytesOf(o.Grad, o.Copy)}
+}
+
+// Reference implements Op. M and V enter Param before they are rounded.
+func (o *AdamW) Reference() {
+	param, m, v, grad, hyper := load(o.Param), load(o.M), load(o.V), load(o.Grad), load(o.Hyper)
+	beta1, beta2, lr := float64(o.Beta1), float64(o.Beta2), hyper[HyperLR]
+	for i := range param {
+		g := grad[i] * hyper[HyperGradScale]
+		param[i] *= 1 - lr*float64(o.WeightDecay)
+		m[i] += (1 - beta1) * (g - m[i])
+		v[i] = beta2*v[i] + (1-beta2)*g*g
+		param[i] -= lr * hyper[HyperBias1] * m[i] / (math.Sqrt(v[i])*hyper[HyperBias2] + float64(o.Eps))
+	}
+	store(o.Param, param)
+	store(o.M, m)
+	store(o.V, v)
+	if o.Copy.Absent() {
+		return
+	}
+	for i, p := range load(o.Param) { // as stored
+		if o.Stochastic {
+			bits := Random(o.Seed, uint64(hyper[HyperStep]), uint64(o.Index+int64(i)))
+			o.Copy.BF16()[i] = StochasticBF16(float32(p), bits)
+		} else {
+			o.Copy.BF16()[i] = roundBF16(p)
+		}
+	}
+}
+
+// StochasticBF16 adds the low 16 of the random bits to the 16 bits that bf16
+// has no room for and drops the sum's: the magnitude is rounded up with a
+// probability of its distance from the lower neighbour. What is not finite is
+// rounded as ToBF16 does.
+func StochasticBF16(x float32, random uint64) uint16 {
+	b := math.Float32bits(x)
+	if b&0x7f800000 == 0x7f800000 {
+		return ToBF16(x)
+	}
+	return uint16((b + uint32(random&0xffff)) >> 16)
 }
 
 // Random returns 64 random bits, a pure function of its arguments: splitmix64's

@@ -1,5 +1,7 @@
 package device
 
+import "math"
+
 // Attention is causal self-attention over Seqs sequences of SeqLen rows each.
 // Row i of a sequence attends to its rows Start[i]..i, so that documents that
 // share a sequence do not see each other. Query head h reads key-value head
@@ -39,6 +41,54 @@ func (o *Attention) Check() error {
 func (o *Attention) Cost() Cost {
 	return Cost{2 * int64(o.Seqs) * int64(o.Heads) * int64(o.HeadSize) * int64(o.SeqLen) * int64(o.SeqLen),
 		bytesOf(o.Q, o.K, o.V, o.Out, o.LSE)}
+}
+
+// Reference implements Op.
+func (o *Attention) Reference() {
+	q, k, v := load(o.Q), load(o.K), load(o.V)
+	out, lse := make([]float64, len(q)), make([]float64, o.Seqs*o.SeqLen*o.Heads)
+	h := heads{o.Heads, o.KVHeads, o.HeadSize}
+	for t, start := range o.Start.I32() {
+		first := t - t%o.SeqLen // of the sequence
+		mustIndex(o, "Start", t, start, 0, int32(t-first))
+		for head := range o.Heads {
+			lse[t*o.Heads+head] = h.attend(h.query(out, t, head), h.query(q, t, head), k, v,
+				first+int(start), t+1, head, float64(o.Scale))
+		}
+	}
+	store(o.Out, out)
+	store(o.LSE, lse)
+}
+
+// heads finds a row's heads.
+type heads struct{ heads, kvHeads, size int }
+
+func (h heads) query(x []float64, t, head int) []float64 {
+	return x[(t*h.heads+head)*h.size:][:h.size]
+}
+
+// key returns the key or value that a query head reads.
+func (h heads) key(x []float64, t, head int) []float64 {
+	return x[(t*h.kvHeads+head/(h.heads/h.kvHeads))*h.size:][:h.size]
+}
+
+// attend lets one query head attend to rows from..to-1 and returns its LSE.
+func (h heads) attend(out, q, k, v []float64, from, to, head int, scale float64) float64 {
+	scores, most, sum := make([]float64, to-from), math.Inf(-1), 0.0
+	for j := range scores {
+		scores[j] = scale * dot(q, h.key(k, from+j, head))
+		most = max(most, scores[j])
+	}
+	for j, s := range scores {
+		scores[j] = math.Exp(s - most)
+		sum += scores[j]
+	}
+	for j, p := range scores {
+		for i, x := range h.key(v, from+j, head) {
+			out[i] += p / sum * x
+		}
+	}
+	return most + math.Log(sum)
 }
 
 // AttentionBackward recomputes p from LSE. With D = Σ DOut·Out of a row:
@@ -90,6 +140,37 @@ func (o *AttentionBackward) Cost() Cost {
 		bytesOf(o.Q, o.K, o.V, o.Out, o.LSE, o.DOut, o.DQ, o.DK, o.DV)}
 }
 
+// Reference implements Op.
+func (o *AttentionBackward) Reference() {
+	q, k, v, out, lse, dout := load(o.Q), load(o.K), load(o.V), load(o.Out), load(o.LSE), load(o.DOut)
+	dq, dk, dv := make([]float64, len(q)), make([]float64, len(k)), make([]float64, len(v))
+	d := make([]float64, len(lse))
+	h, scale := heads{o.Heads, o.KVHeads, o.HeadSize}, float64(o.Scale)
+	for t, start := range o.Start.I32() {
+		first := t - t%o.SeqLen
+		mustIndex(o, "Start", t, start, 0, int32(t-first))
+		for head := range o.Heads {
+			th := t*o.Heads + head
+			qt, dt, dqt := h.query(q, t, head), h.query(dout, t, head), h.query(dq, t, head)
+			d[th] = dot(dt, h.query(out, t, head))
+			for j := first + int(start); j <= t; j++ {
+				kj, dkj, dvj := h.key(k, j, head), h.key(dk, j, head), h.key(dv, j, head)
+				p := math.Exp(scale*dot(qt, kj) - lse[th])
+				ds := p * (dot(dt, h.key(v, j, head)) - d[th])
+				for i := range o.HeadSize {
+					dqt[i] += scale * ds * kj[i]
+					dkj[i] += scale * ds * qt[i]
+					dvj[i] += p * dt[i]
+				}
+			}
+		}
+	}
+	store(o.D, d)
+	store(o.DQ, dq)
+	store(o.DK, dk)
+	store(o.DV, dv)
+}
+
 // AttentionDecode continues Seqs sequences by SeqLen rows each. Sequence s has
 // Cached[s] rows in its cache. The new rows' keys and values are written to the
 // cache at Cached[s]+i, then row i attends to cache rows 0..Cached[s]+i. Rows
@@ -131,4 +212,30 @@ func (o *AttentionDecode) Check() error {
 func (o *AttentionDecode) Cost() Cost {
 	return Cost{4 * int64(o.Seqs*o.SeqLen) * int64(o.Heads*o.HeadSize) * int64(o.CacheLen),
 		bytesOf(o.Q, o.K, o.V, o.KCache, o.VCache, o.Out)}
+}
+
+// Reference implements Op.
+func (o *AttentionDecode) Reference() {
+	q, k, v, kcache, vcache := load(o.Q), load(o.K), load(o.V), load(o.KCache), load(o.VCache)
+	out := make([]float64, len(q))
+	h, row := heads{o.Heads, o.KVHeads, o.HeadSize}, o.KVHeads*o.HeadSize
+	for s, cached := range o.Cached.I32() {
+		mustIndex(o, "Cached", s, cached, 0, math.MaxInt32)
+		first := s * o.CacheLen // of the sequence's cache
+		for i := range o.SeqLen {
+			t, place := s*o.SeqLen+i, int(cached)+i
+			if place >= o.CacheLen {
+				break
+			}
+			copy(kcache[(first+place)*row:][:row], k[t*row:])
+			copy(vcache[(first+place)*row:][:row], v[t*row:])
+			for head := range o.Heads {
+				h.attend(h.query(out, t, head), h.query(q, t, head), kcache, vcache,
+					first, first+place+1, head, float64(o.Scale))
+			}
+		}
+	}
+	store(o.KCache, kcache)
+	store(o.VCache, vcache)
+	store(o.Out, out)
 }

@@ -1,5 +1,10 @@
 package device
 
+import (
+	"math"
+	"slices"
+)
+
 // HeadLoss is the cross-entropy of a chunk of rows. Its logits come from a
 // MatMul with the head; so full logits are never stored, only a chunk's.
 //
@@ -37,4 +42,40 @@ func (o *HeadLoss) Cost() Cost {
 		n *= 2
 	}
 	return Cost{6 * o.Logits.Len, n + bytesOf(o.Targets, o.Loss)}
+}
+
+// Reference implements Op.
+func (o *HeadLoss) Reference() {
+	logits, loss := load(o.Logits), make([]float64, o.Rows)
+	for t, target := range o.Targets.I32() {
+		mustIndex(o, "Targets", t, target, -1, int32(o.Vocab-1))
+		row := logits[t*o.Vocab : (t+1)*o.Vocab]
+		if target < 0 {
+			if o.Backward {
+				clear(row)
+			}
+			continue
+		}
+		most, sum := slices.Max(row), 0.0
+		for _, x := range row {
+			sum += math.Exp(x - most)
+		}
+		lse := most + math.Log(sum)
+		loss[t] = lse - row[target]
+		if !o.Backward {
+			continue
+		}
+		scale := load(o.Scale)[0]
+		for i, x := range row {
+			p := math.Exp(x - lse)
+			if int32(i) == target {
+				p--
+			}
+			row[i] = p * scale
+		}
+	}
+	if o.Backward {
+		store(o.Logits, logits)
+	}
+	store(o.Loss, loss)
 }

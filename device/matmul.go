@@ -41,6 +41,35 @@ func (o *MatMul) Cost() Cost {
 	return Cost{2 * int64(o.M) * int64(o.N) * int64(o.K), bytesOf(o.A, o.B, o.Bias, o.C)}
 }
 
+// Reference implements Op.
+func (o *MatMul) Reference() {
+	a, b, c := load(o.A), load(o.B), loadAcc(o.C, o.Accumulate)
+	var bias []float64
+	if !o.Bias.Absent() {
+		bias = load(o.Bias)
+	}
+	for m := range o.M {
+		for n := range o.N {
+			sum := c[m*o.N+n]
+			if bias != nil {
+				sum = bias[n]
+			}
+			for k := range o.K {
+				i, j := m*o.K+k, k*o.N+n
+				if o.TransA {
+					i = k*o.M + m
+				}
+				if o.TransB {
+					j = n*o.K + k
+				}
+				sum += a[i] * b[j]
+			}
+			c[m*o.N+n] = sum
+		}
+	}
+	store(o.C, c)
+}
+
 // BiasBackward computes DBias[N] (+)= the sum over the rows of DOut[M,N], rows
 // in order.
 type BiasBackward struct {
@@ -64,4 +93,15 @@ func (o *BiasBackward) Check() error {
 // Cost implements Op.
 func (o *BiasBackward) Cost() Cost {
 	return Cost{int64(o.M) * int64(o.N), bytesOf(o.DOut, o.DBias)}
+}
+
+// Reference implements Op.
+func (o *BiasBackward) Reference() {
+	dout, dbias := load(o.DOut), loadAcc(o.DBias, o.Accumulate)
+	for m := range o.M {
+		for n := range o.N {
+			dbias[n] += dout[m*o.N+n]
+		}
+	}
+	store(o.DBias, dbias)
 }

@@ -1,5 +1,7 @@
 package device
 
+import "math"
+
 // Embed copies row IDs[t] of Table to row t of Out: an embedding, or any
 // gathering of rows.
 type Embed struct {
@@ -25,8 +27,18 @@ func (o *Embed) Check() error {
 // Cost implements Op.
 func (o *Embed) Cost() Cost { return Cost{0, 2*o.Out.Bytes() + o.IDs.Bytes()} }
 
-// EmbedBackward adds row t of DOut to row IDs[t] of DTable, t in order. It
-// always accumulates: where nothing was written before, Fill comes first.
+// Reference implements Op. It copies bits.
+func (o *Embed) Reference() {
+	table, out, row := raw(o.Table), raw(o.Out), int(o.Table.Type.Size())*o.Dim
+	for t, id := range o.IDs.I32() {
+		mustIndex(o, "IDs", t, id, 0, int32(o.Vocab-1))
+		copy(out[t*row:(t+1)*row], table[int(id)*row:])
+	}
+}
+
+// EmbedBackward adds row t of DOut to row IDs[t] of DTable, t in order,
+// and rounds a row once at the end. It always accumulates: where nothing was
+// written before, Fill comes first.
 type EmbedBackward struct {
 	DOut   Tensor `op:"r"`  // [Rows,Dim]
 	IDs    Tensor `op:"r"`  // [Rows] I32
@@ -52,6 +64,18 @@ func (o *EmbedBackward) Cost() Cost {
 	return Cost{o.DOut.Len, o.DOut.Bytes() + 2*o.DOut.Len*o.DTable.Type.Size() + o.IDs.Bytes()}
 }
 
+// Reference implements Op.
+func (o *EmbedBackward) Reference() {
+	dout, dtable := load(o.DOut), load(o.DTable)
+	for t, id := range o.IDs.I32() {
+		mustIndex(o, "IDs", t, id, 0, int32(o.Vocab-1))
+		for i := range o.Dim {
+			dtable[int(id)*o.Dim+i] += dout[t*o.Dim+i]
+		}
+	}
+	store(o.DTable, dtable)
+}
+
 // SwiGLU computes Out = Gate/(1+e^−Gate) · Up, element by element (Shazeer,
 // arXiv 2002.05202).
 type SwiGLU struct {
@@ -74,6 +98,17 @@ func (o *SwiGLU) Check() error {
 
 // Cost implements Op.
 func (o *SwiGLU) Cost() Cost { return Cost{6 * int64(o.N), bytesOf(o.Gate, o.Up, o.Out)} }
+
+// Reference implements Op.
+func (o *SwiGLU) Reference() {
+	gate, up := load(o.Gate), load(o.Up)
+	for i, g := range gate {
+		gate[i] = g * sigmoid(g) * up[i]
+	}
+	store(o.Out, gate)
+}
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 // SwiGLUBackward computes, with σ = 1/(1+e^−Gate):
 //
@@ -103,4 +138,17 @@ func (o *SwiGLUBackward) Check() error {
 // Cost implements Op.
 func (o *SwiGLUBackward) Cost() Cost {
 	return Cost{10 * int64(o.N), bytesOf(o.Gate, o.Up, o.DOut, o.DGate, o.DUp)}
+}
+
+// Reference implements Op.
+func (o *SwiGLUBackward) Reference() {
+	gate, up, dout := load(o.Gate), load(o.Up), load(o.DOut)
+	dgate, dup := make([]float64, o.N), make([]float64, o.N)
+	for i, g := range gate {
+		s := sigmoid(g)
+		dup[i] = dout[i] * g * s
+		dgate[i] = dout[i] * up[i] * s * (1 + g*(1-s))
+	}
+	store(o.DGate, dgate)
+	store(o.DUp, dup)
 }

@@ -1,6 +1,9 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // ReduceSum computes Dst = Σ Srcs, sources in order, added in fp32 and rounded
 // once. It is how host collectives reduce; sources are ranks in rank order.
@@ -22,13 +25,31 @@ func (o *ReduceSum) Check() error {
 			c.failf("Srcs[%d] is %s, Srcs[0] is %s", i, s.Type, o.Srcs[0].Type)
 		}
 	}
-	c.tensor("Dst", o.Dst, false, o.N, F32, BF16, F64)
+	types := []DType{F32}
+	if len(o.Srcs) > 0 {
+		types = append(types, o.Srcs[0].Type)
+	}
+	c.tensor("Dst", o.Dst, false, o.N, types...)
 	return c.err()
 }
 
 // Cost implements Op.
 func (o *ReduceSum) Cost() Cost {
 	return Cost{int64(o.N) * int64(len(o.Srcs)), bytesOf(o.Srcs...) + o.Dst.Bytes()}
+}
+
+// Reference implements Op. F64 is added in float64.
+func (o *ReduceSum) Reference() {
+	sum := load(o.Srcs[0])
+	for _, s := range o.Srcs[1:] {
+		for i, x := range load(s) {
+			sum[i] += x
+			if s.Type != F64 {
+				sum[i] = float64(float32(sum[i])) // the same as a float32 addition
+			}
+		}
+	}
+	store(o.Dst, sum)
 }
 
 // NormBlock is the number of elements whose squares are summed on their own
@@ -60,6 +81,25 @@ func (o *SumSquares) Check() error {
 // Cost implements Op.
 func (o *SumSquares) Cost() Cost { return Cost{2 * int64(o.N), o.X.Bytes()} }
 
+// Reference implements Op.
+func (o *SumSquares) Reference() {
+	xs, total := load(o.X), 0.0
+	for len(xs) > 0 {
+		n := min(len(xs), NormBlock)
+		var lanes [16]float64
+		for i, x := range xs[:n] {
+			lanes[i%16] += float64(x * x) // the conversion forbids fusing
+		}
+		block := 0.0
+		for _, lane := range lanes {
+			block += lane
+		}
+		total += block
+		xs = xs[n:]
+	}
+	o.Out.F64()[0] = total
+}
+
 // CheckFinite sets Flag[0] to 1 where X holds a NaN or an infinity, else to 0.
 type CheckFinite struct {
 	X    Tensor `op:"r"` // [N]
@@ -79,3 +119,13 @@ func (o *CheckFinite) Check() error {
 
 // Cost implements Op.
 func (o *CheckFinite) Cost() Cost { return Cost{0, o.X.Bytes()} }
+
+// Reference implements Op.
+func (o *CheckFinite) Reference() {
+	o.Flag.I32()[0] = 0
+	for _, x := range load(o.X) {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			o.Flag.I32()[0] = 1
+		}
+	}
+}

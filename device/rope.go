@@ -1,5 +1,7 @@
 package device
 
+import "math"
+
 // QKNormRoPE normalises each head of Q and K (Qwen3; only with QWeight and
 // KWeight) as AddRMSNorm does a row, then rotates it by its position: with
 // h = HeadSize/2, c = Cos[pos,i] and s = Sin[pos,i],
@@ -47,6 +49,58 @@ func (o *QKNormRoPE) Check() error {
 // Cost implements Op.
 func (o *QKNormRoPE) Cost() Cost {
 	return Cost{6 * (o.Q.Len + o.K.Len), bytesOf(o.Q, o.K, o.QOut, o.KOut, o.QRStd, o.KRStd)}
+}
+
+// Reference implements Op.
+func (o *QKNormRoPE) Reference() {
+	rotation := loadRotation(o, o.Pos, o.Cos, o.Sin, o.Positions, o.HeadSize)
+	normRotate(rotation, o.Q, o.QWeight, o.QOut, o.QRStd, o.Heads, float64(o.Eps))
+	normRotate(rotation, o.K, o.KWeight, o.KOut, o.KRStd, o.KVHeads, float64(o.Eps))
+}
+
+// normRotate normalises, where there is a weight, and rotates heads.
+func normRotate(by rotation, x, weight, out, rstd Tensor, heads int, eps float64) {
+	xs, n := load(x), 2*by.half
+	if !weight.Absent() {
+		w, rs := load(weight), make([]float64, len(by.pos)*heads)
+		for h := range rs {
+			head := xs[h*n : (h+1)*n]
+			rs[h] = 1 / math.Sqrt(dot(head, head)/float64(n)+eps)
+			for i := range head {
+				head[i] *= rs[h] * w[i]
+			}
+		}
+		store(rstd, rs)
+	}
+	by.rotate(xs, heads, 1)
+	store(out, xs)
+}
+
+// rotation is each row's position and the tables of angles.
+type rotation struct {
+	pos      []int32
+	cos, sin []float64
+	half     int
+}
+
+func loadRotation(op Op, pos, cos, sin Tensor, positions, headSize int) rotation {
+	for t, p := range pos.I32() {
+		mustIndex(op, "Pos", t, p, 0, int32(positions-1))
+	}
+	return rotation{pos.I32(), load(cos), load(sin), headSize / 2}
+}
+
+// rotate turns every head of every row in place; sign −1 turns back.
+func (r rotation) rotate(xs []float64, heads int, sign float64) {
+	for t, p := range r.pos {
+		for head := range heads {
+			x := xs[(t*heads+head)*2*r.half:][:2*r.half]
+			for i := range r.half {
+				c, s := r.cos[int(p)*r.half+i], sign*r.sin[int(p)*r.half+i]
+				x[i], x[i+r.half] = x[i]*c-x[i+r.half]*s, x[i+r.half]*c+x[i]*s
+			}
+		}
+	}
 }
 
 // QKNormRoPEBackward rotates the gradients back and, with QWeight and KWeight,
@@ -98,6 +152,30 @@ func (o *QKNormRoPEBackward) Check() error {
 // Cost implements Op.
 func (o *QKNormRoPEBackward) Cost() Cost {
 	return Cost{6 * (o.DQ.Len + o.DK.Len), bytesOf(o.DQOut, o.DKOut, o.Q, o.K, o.DQ, o.DK)}
+}
+
+// Reference implements Op.
+func (o *QKNormRoPEBackward) Reference() {
+	rotation := loadRotation(o, o.Pos, o.Cos, o.Sin, o.Positions, o.HeadSize)
+	o.head(rotation, o.DQOut, o.Q, o.QWeight, o.QRStd, o.DQ, o.DQWeight, o.Heads)
+	o.head(rotation, o.DKOut, o.K, o.KWeight, o.KRStd, o.DK, o.DKWeight, o.KVHeads)
+}
+
+func (o *QKNormRoPEBackward) head(by rotation, dout, x, weight, rstd, dx, dweight Tensor, heads int) {
+	d := load(dout)
+	by.rotate(d, heads, -1)
+	if weight.Absent() {
+		store(dx, d)
+		return
+	}
+	xs, w, rs := load(x), load(weight), load(rstd)
+	dxs, dw := make([]float64, len(xs)), loadAcc(dweight, o.Accumulate)
+	for h, r := range rs {
+		from, to := h*o.HeadSize, (h+1)*o.HeadSize
+		normBackward(dxs[from:to], dw, d[from:to], xs[from:to], w, r)
+	}
+	store(dx, dxs)
+	store(dweight, dw)
 }
 
 func checkHeads(c *checker, rows, heads, kvHeads, headSize int) {
