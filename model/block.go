@@ -18,14 +18,21 @@ type Acts struct {
 // Block emits the forward of a block and returns its output, and what its
 // backward reads.
 func (d *Decoder) Block(e Emitter, layer int, in Inputs, s Stream) (Stream, Acts) {
+	return d.block(e, layer, in, s, func(a *Acts) {
+		a.LSE = e.Value("attn.core.lse", device.F32, d.Rows()*d.Heads)
+		e.Emit("attn.core", &device.Attention{Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE,
+			Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
+	})
+}
+
+// block emits a block around the kind of attention that core emits.
+func (d *Decoder) block(e Emitter, layer int, in Inputs, s Stream, core func(*Acts)) (Stream, Acts) {
 	var a Acts
 	b, rows := blockName(layer), d.Rows()
 	a.N1, a.RStd1, a.HIn = d.norm(e, "attn.norm", b+"input_layernorm.weight", s, rows)
 	d.qkv(e, b, in, rows, &a)
 	a.Att = e.Value("attn.core.out", d.Type, rows*d.Heads*d.HeadSize)
-	a.LSE = e.Value("attn.core.lse", device.F32, rows*d.Heads)
-	e.Emit("attn.core", &device.Attention{Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE,
-		Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
+	core(&a)
 	o := d.linear(e, "attn.out", b+"self_attn.o_proj", false, a.Att, rows, d.Heads*d.HeadSize, d.Hidden)
 	down := d.mlp(e, b, Stream{Residual: a.HIn, Delta: o}, rows, &a)
 	return Stream{Residual: a.HMid, Delta: down}, a

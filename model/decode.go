@@ -25,16 +25,10 @@ func (d *Decoder) Decode(e Emitter, in DecodeInputs, caches []Cache, cacheLen in
 	s := d.Embed(e, rope)
 	for l := range d.Layers {
 		unit(1 + l)
-		var a Acts
-		b := blockName(l)
-		a.N1, a.RStd1, a.HIn = d.norm(e, "attn.norm", b+"input_layernorm.weight", s, rows)
-		d.qkv(e, b, rope, rows, &a)
-		a.Att = e.Value("attn.core.out", d.Type, rows*d.Heads*d.HeadSize)
-		e.Emit("attn.core", &device.AttentionDecode{Q: a.Q, K: a.K, V: a.V, Cached: in.Cached, KCache: caches[l].K, VCache: caches[l].V, Out: a.Att,
-			Seqs: d.Seqs, SeqLen: d.SeqLen, CacheLen: cacheLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
-		o := d.linear(e, "attn.out", b+"self_attn.o_proj", false, a.Att, rows, d.Heads*d.HeadSize, d.Hidden)
-		down := d.mlp(e, b, Stream{Residual: a.HIn, Delta: o}, rows, &a)
-		s = Stream{Residual: a.HMid, Delta: down}
+		s, _ = d.block(e, l, rope, s, func(a *Acts) {
+			e.Emit("attn.core", &device.AttentionDecode{Q: a.Q, K: a.K, V: a.V, Cached: in.Cached, KCache: caches[l].K, VCache: caches[l].V, Out: a.Att,
+				Seqs: d.Seqs, SeqLen: d.SeqLen, CacheLen: cacheLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
+		})
 	}
 	unit(d.HeadUnit())
 	x, _, _ := d.norm(e, "head.norm", NormName, s, rows)
