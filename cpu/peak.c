@@ -1,0 +1,132 @@
+//go:build cgo && amd64
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "peak.h"
+
+#include <immintrin.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Two units with a latency of 4 cycles need 8 independent chains; AVX2 has 16 registers, so 12
+// chains fit beside the factors. Values stay 0: neither denormals nor infinities disturb.
+// The empty assembler statement keeps the compiler from folding the loop.
+enum { CHAINS = 12, ROUNDS = 4096 };
+
+#define FLOP_LOOP(NAME, TARGET, VEC, ZERO, FACTOR, FACTORS, STEP, KEEP) \
+  TARGET static void NAME(void) {                                       \
+    VEC sum[CHAINS];                                                    \
+    FACTORS x = FACTOR;                                                 \
+    GK_UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = ZERO;           \
+    for (int r = 0; r < ROUNDS; r++) {                                  \
+      GK_UNROLL for (int i = 0; i < CHAINS; i++) {                      \
+        sum[i] = STEP;                                                  \
+        __asm__ volatile("" : KEEP(sum[i]));                            \
+      }                                                                 \
+    }                                                                   \
+  }
+
+FLOP_LOOP(flops_generic, , float, 0, 0, float, sum[i] + x * x, "+x")
+FLOP_LOOP(flops_avx2, GK_TARGET_AVX2, __m256, _mm256_setzero_ps(), _mm256_setzero_ps(), __m256,
+          _mm256_fmadd_ps(x, x, sum[i]), "+x")
+FLOP_LOOP(flops_avx512, GK_TARGET_AVX512, __m512, _mm512_setzero_ps(), _mm512_setzero_ps(), __m512,
+          _mm512_fmadd_ps(x, x, sum[i]), "+v")
+FLOP_LOOP(flops_bf16, GK_TARGET_AVX512BF16, __m512, _mm512_setzero_ps(),
+          (__m512bh)_mm512_setzero_si512(), __m512bh, _mm512_dpbf16_ps(sum[i], x, x), "+v")
+
+typedef struct {
+  gk_ctx *ctx;
+  double seconds;
+  double *rates; // one a thread
+  void (*loop)(void);
+  double flops; // of one call of the loop
+  float *a, *b, *c;
+  int64_t n;
+  int kind;
+} peak_task;
+
+// Every thread measures its own rate between common barriers, so threads that share a core or a
+// clock slow each other as they do in a kernel.
+static void measure_flops(void *arg, int thread, int threads) {
+  peak_task *p = arg;
+  (void)threads;
+  p->loop(); // the clock rises
+  gk_pool_barrier(p->ctx->pool);
+  double start = now(), elapsed;
+  int64_t calls = 0;
+  do {
+    p->loop();
+    calls++;
+    elapsed = now() - start;
+  } while (elapsed < p->seconds);
+  p->rates[thread] = (double)calls * p->flops / elapsed * 1e-9;
+}
+
+static double sum_rates(gk_ctx *ctx, const double *rates) {
+  double sum = 0;
+  for (int t = 0; t < gk_pool_threads(ctx->pool); t++) sum += rates[t];
+  return sum;
+}
+
+double gk_peak_flops(gk_ctx *ctx, int dtype, double seconds) {
+  double rates[gk_pool_threads(ctx->pool)];
+  peak_task p = {.ctx = ctx, .seconds = seconds, .rates = rates};
+  int flops_a_lane = 2, lanes = 1;
+  p.loop = flops_generic;
+  if (ctx->isa >= GK_AVX2) p.loop = flops_avx2, lanes = 8;
+  if (ctx->isa >= GK_AVX512) p.loop = flops_avx512, lanes = 16;
+  if (ctx->isa >= GK_AVX512BF16 && dtype == GK_BF16) p.loop = flops_bf16, flops_a_lane = 4;
+  p.flops = (double)ROUNDS * CHAINS * lanes * flops_a_lane;
+  gk_pool_run(ctx->pool, measure_flops, &p);
+  return sum_rates(ctx, rates);
+}
+
+// Plain stores at -O3 width are enough to saturate memory from one core.
+__attribute__((optimize("O3"))) static void copy(float *restrict a, const float *restrict b, int64_t n) {
+  memcpy(a, b, (size_t)n * sizeof *a);
+}
+
+__attribute__((optimize("O3"))) static void triad(float *restrict a, const float *restrict b,
+                                                  const float *restrict c, int64_t n) {
+  for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3.0f * c[i];
+}
+
+static void measure_bandwidth(void *arg, int thread, int threads) {
+  peak_task *p = arg;
+  int64_t from, to;
+  gk_split(p->n, 1024, thread, threads, &from, &to);
+  for (int64_t i = from; i < to; i++) p->a[i] = p->b[i] = p->c[i] = 0; // first touch
+  gk_pool_barrier(p->ctx->pool);
+  double start = now(), elapsed;
+  int64_t calls = 0;
+  do {
+    if (p->kind == GK_COPY) copy(p->a + from, p->b + from, to - from);
+    else triad(p->a + from, p->b + from, p->c + from, to - from);
+    calls++;
+    elapsed = now() - start;
+  } while (elapsed < p->seconds);
+  double bytes = (double)(to - from) * sizeof(float) * (p->kind == GK_COPY ? 2 : 3);
+  p->rates[thread] = (double)calls * bytes / elapsed * 1e-9;
+}
+
+double gk_peak_bandwidth(gk_ctx *ctx, int kind, size_t bytes, double seconds) {
+  double rates[gk_pool_threads(ctx->pool)];
+  char *map = mmap(NULL, 3 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) return 0;
+#ifdef MADV_HUGEPAGE
+  madvise(map, 3 * bytes, MADV_HUGEPAGE);
+#endif
+  peak_task p = {.ctx = ctx, .seconds = seconds, .rates = rates, .kind = kind};
+  p.n = (int64_t)(bytes / sizeof(float));
+  p.a = (float *)map, p.b = (float *)(map + bytes), p.c = (float *)(map + 2 * bytes);
+  gk_pool_run(ctx->pool, measure_bandwidth, &p);
+  munmap(map, 3 * bytes);
+  return sum_rates(ctx, rates);
+}
