@@ -1,0 +1,95 @@
+package fsdp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+// Recompute says which activations are computed again in the backward instead
+// of being kept.
+type Recompute string
+
+// The kinds: none; the outputs of norms and SwiGLU; all of a block but its
+// input. All give the same bits.
+const (
+	RecomputeNone      Recompute = "none"
+	RecomputeSelective Recompute = "selective"
+	RecomputeBlock     Recompute = "block"
+)
+
+// Optimizer is AdamW's constants, the same for the whole run.
+type Optimizer struct {
+	Beta1       float64 `yaml:"beta1" default:"0.9" min:"0" max:"1" help:"Decay of the gradient's running mean."`
+	Beta2       float64 `yaml:"beta2" default:"0.95" min:"0" max:"1" help:"Decay of the squared gradient's running mean."`
+	Eps         float64 `yaml:"eps" default:"1e-8" min:"0" help:"Added to the root of the second moment."`
+	WeightDecay float64 `yaml:"weight_decay" default:"0.1" min:"0" help:"Decoupled decay of matrices; norms and biases never decay."`
+	Stochastic  bool    `yaml:"stochastic_rounding" default:"false" help:"Round the bf16 copy of the weights up or down at random by distance, instead of to nearest (bf16 only)."`
+}
+
+// Decoding is the shape of generation; the zero value plans none.
+type Decoding struct {
+	Seqs     int // sequences generated at once
+	CacheLen int // longest prompt and continuation together, in tokens
+	Prefill  int // prompt tokens processed at once
+}
+
+// Options say what a Plan is to contain.
+type Options struct {
+	Model     model.Config
+	Type      device.DType // F32 or BF16: what computes
+	Train     bool
+	Eval      bool
+	Seqs      int // sequences of a micro-batch, for Train and Eval
+	SeqLen    int
+	HeadRows  int // rows of logits at once; 0: as many as headBytes hold
+	Recompute Recompute
+	Optimizer Optimizer
+	Decoding  Decoding
+}
+
+// headBytes bounds a chunk of logits: large enough that packing the head's
+// weights costs little, small beside the weights' gradient.
+const headBytes = 128 << 20
+
+func (o *Options) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("fsdp: "+format, args...)) }
+	if o.Type != device.F32 && o.Type != device.BF16 {
+		bad("weights compute in f32 or bf16, not in %s", o.Type)
+	}
+	if o.Train || o.Eval {
+		if o.Seqs < 1 || o.SeqLen < 1 {
+			bad("a micro-batch of %d sequences of %d tokens is empty", o.Seqs, o.SeqLen)
+		}
+		if o.SeqLen > o.Model.MaxPositions {
+			bad("sequences of %d tokens are longer than the model's %d positions (max_position_embeddings)", o.SeqLen, o.Model.MaxPositions)
+		}
+	}
+	switch o.Recompute {
+	case "", RecomputeNone, RecomputeSelective, RecomputeBlock:
+	default:
+		bad("recomputation %q is none of none, selective, block", o.Recompute)
+	}
+	if d := o.Decoding; d != (Decoding{}) {
+		if d.Seqs < 1 || d.CacheLen < 1 || d.Prefill < 1 {
+			bad("decoding needs at least one sequence, one cached token and a prefill of one token: %+v", d)
+		}
+		if d.CacheLen > o.Model.MaxPositions {
+			bad("generating up to %d tokens goes beyond the model's %d positions (max_position_embeddings)", d.CacheLen, o.Model.MaxPositions)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// headRows returns the rows of logits that exist at once.
+func (o *Options) headRows() int {
+	rows := o.Seqs * o.SeqLen
+	if o.HeadRows > 0 {
+		return min(o.HeadRows, rows)
+	}
+	fit := int(headBytes / (int64(o.Model.Vocab) * o.Type.Size()))
+	return min(max(fit/64*64, 64), rows)
+}

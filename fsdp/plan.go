@@ -1,0 +1,217 @@
+package fsdp
+
+import (
+	"fmt"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+// Kind groups buffers by what they are for.
+type Kind string
+
+// The kinds of buffers. Activations live within one program and share memory;
+// all others keep what they hold.
+const (
+	Parameters  Kind = "parameters (master, f32)"
+	ComputeCopy Kind = "parameters (compute, bf16)"
+	Gradients   Kind = "gradients"
+	Moments     Kind = "optimizer moments"
+	InputKind   Kind = "batch"
+	Tables      Kind = "rotary tables"
+	Outputs     Kind = "losses, norms, logits"
+	Caches      Kind = "key-value caches"
+	Activations Kind = "activations"
+)
+
+// Buffer is a piece of the arena.
+type Buffer struct {
+	Name  string
+	Kind  Kind
+	Bytes int64
+	Off   int64 // from the arena's start
+}
+
+// Step is one operation of a Program.
+type Step struct {
+	Op   device.Op
+	Unit int    // index of the unit whose weights it uses
+	Cut  string // the cut point: where in the unit
+}
+
+// Program is a list of operations that run in order.
+type Program struct {
+	Name  string
+	Steps []Step
+}
+
+// Plan is every buffer and every operation of a run's steps. It is made by
+// NewPlan and never changed.
+type Plan struct {
+	Options
+	Units   []Unit
+	Buffers []Buffer // device.Buf b is Buffers[b-1]
+	Arena   int64    // bytes of all of it; its tail, from Scratch on, is shared by the programs' activations
+	Scratch int64
+
+	// Micro holds forward and backward of a micro-batch: [0] for a step's
+	// first, which overwrites gradients, [1] for the others, which add.
+	Micro      [2]Program
+	Norm       Program // squared norms of the gradients, a unit each
+	Update     Program // AdamW
+	Evaluation Program // forward and losses
+	// Prefill and Decode generate; see model.Decoder.Decode.
+	Prefill, Decode Program
+
+	slots  map[string]Slot
+	master []device.Buf // by unit
+	weight []device.Buf // by unit: what computes; master where that is F32
+	grad   []device.Buf
+	m, v   []device.Buf
+	in     model.Inputs
+	loss   device.Tensor         // [T] F32
+	norms  device.Tensor         // [units] F64
+	hyper  device.Tensor         // [HyperLen] F32
+	decode [2]model.DecodeInputs // prefill, decode
+	logits device.Tensor         // [Decoding.Seqs,Vocab] F32
+	caches []model.Cache
+}
+
+// NewPlan plans what o asks for and verifies the result.
+func NewPlan(o Options) (*Plan, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	p := &Plan{Options: o, slots: map[string]Slot{}}
+	for i, mu := range o.Model.Units() {
+		u := layout(i, mu)
+		p.Units = append(p.Units, u)
+		for _, s := range u.Slots {
+			p.slots[s.Name] = s
+		}
+	}
+	p.state()
+	p.inputs()
+	p.Scratch = p.Arena
+	if o.Train {
+		p.Micro[0] = p.program("micro-batch (first)", p.micro(false))
+		p.Micro[1] = p.program("micro-batch", p.micro(true))
+		p.Norm = p.program("norm", p.norm)
+		p.Update = p.program("update", p.update)
+	}
+	if o.Eval {
+		p.Evaluation = p.program("evaluation", p.evaluation)
+	}
+	if o.Decoding.Seqs > 0 {
+		p.Prefill = p.program("prefill", p.decoding(0, o.Decoding.Prefill))
+		p.Decode = p.program("decode", p.decoding(1, 1))
+	}
+	for _, prog := range p.Programs() {
+		if err := p.verify(prog); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Programs returns those that the plan contains.
+func (p *Plan) Programs() []*Program {
+	var list []*Program
+	for _, prog := range []*Program{&p.Micro[0], &p.Micro[1], &p.Norm, &p.Update, &p.Evaluation, &p.Prefill, &p.Decode} {
+		if len(prog.Steps) > 0 {
+			list = append(list, prog)
+		}
+	}
+	return list
+}
+
+// Slot returns a parameter's place.
+func (p *Plan) Slot(param string) (Slot, bool) {
+	s, ok := p.slots[param]
+	return s, ok
+}
+
+// buffer adds a buffer without a place.
+func (p *Plan) buffer(name string, kind Kind, bytes int64) device.Buf {
+	p.Buffers = append(p.Buffers, Buffer{Name: name, Kind: kind, Bytes: bytes})
+	return device.Buf(len(p.Buffers))
+}
+
+// keep adds a buffer that lives as long as the plan.
+func (p *Plan) keep(name string, kind Kind, typ device.DType, n int) device.Tensor {
+	t := device.Tensor{Type: typ, Len: int64(n)}
+	t.Buf = p.buffer(name, kind, t.Bytes())
+	p.Buffers[t.Buf-1].Off = p.Arena
+	p.Arena += align(t.Bytes())
+	return t
+}
+
+// align rounds up to where a buffer may begin: a multiple of 256 bytes, the
+// alignment that GPUs' allocators promise.
+func align(n int64) int64 { return (n + 255) &^ 255 }
+
+// state lays out what lasts from step to step.
+func (p *Plan) state() {
+	for _, u := range p.Units {
+		m := p.keep(u.Name+" weights", Parameters, device.F32, u.Len).Buf
+		w := m
+		if p.Type == device.BF16 {
+			w = p.keep(u.Name+" weights (bf16)", ComputeCopy, device.BF16, u.Len).Buf
+		}
+		p.master, p.weight = append(p.master, m), append(p.weight, w)
+	}
+	if !p.Train {
+		return
+	}
+	for _, u := range p.Units {
+		p.grad = append(p.grad, p.keep(u.Name+" gradient", Gradients, device.F32, u.Len).Buf)
+		p.m = append(p.m, p.keep(u.Name+" first moment", Moments, device.F32, u.Len).Buf)
+		p.v = append(p.v, p.keep(u.Name+" second moment", Moments, device.F32, u.Len).Buf)
+	}
+}
+
+// inputs lays out what the host writes and reads.
+func (p *Plan) inputs() {
+	c := p.Model
+	positions := 0
+	if p.Train || p.Eval {
+		rows := p.Seqs * p.SeqLen
+		p.in = model.Inputs{
+			IDs:     p.keep("token ids", InputKind, device.I32, rows),
+			Targets: p.keep("targets", InputKind, device.I32, rows),
+			Start:   p.keep("document starts", InputKind, device.I32, rows),
+			Pos:     p.keep("positions", InputKind, device.I32, rows),
+			Scale:   p.keep("loss scale", InputKind, device.F32, 1),
+		}
+		p.loss = p.keep("losses", Outputs, device.F32, rows)
+		positions = p.SeqLen
+	}
+	if p.Train {
+		p.norms = p.keep("squared norms", Outputs, device.F64, len(p.Units))
+		p.hyper = p.keep("learning rate and clip factor", InputKind, device.F32, device.HyperLen)
+	}
+	if d := p.Decoding; d.Seqs > 0 {
+		positions = max(positions, d.CacheLen)
+		for i, n := range []int{d.Prefill, 1} {
+			p.decode[i] = model.DecodeInputs{
+				IDs:    p.keep("new token ids", InputKind, device.I32, d.Seqs*n),
+				Pos:    p.keep("new positions", InputKind, device.I32, d.Seqs*n),
+				Cached: p.keep("cached rows", InputKind, device.I32, d.Seqs),
+				Last:   p.keep("last rows", InputKind, device.I32, d.Seqs),
+			}
+		}
+		p.logits = p.keep("logits", Outputs, device.F32, d.Seqs*c.Vocab)
+		n := d.Seqs * d.CacheLen * c.KVHeads * c.HeadSize
+		for l := range c.Layers {
+			p.caches = append(p.caches, model.Cache{
+				K: p.keep(fmt.Sprintf("block %d key cache", l), Caches, p.Type, n),
+				V: p.keep(fmt.Sprintf("block %d value cache", l), Caches, p.Type, n),
+			})
+		}
+	}
+	p.in.Cos = p.keep("cosines", Tables, device.F32, positions*c.HeadSize/2)
+	p.in.Sin = p.keep("sines", Tables, device.F32, positions*c.HeadSize/2)
+	for i := range p.decode {
+		p.decode[i].Cos, p.decode[i].Sin = p.in.Cos, p.in.Sin
+	}
+}
