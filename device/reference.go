@@ -1,7 +1,6 @@
 package device
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 )
@@ -69,11 +68,11 @@ func roundBF16(x float64) uint16 {
 // raw returns the elements' bytes in place.
 func raw(t Tensor) []byte { return unsafe.Slice((*byte)(t.Pointer()), t.Bytes()) }
 
-// mustIndex panics where x is outside of low..high, naming operation, operand
-// and place. A stream turns the panic into its error.
+// mustIndex panics with an IndexError where x is outside of low..high. A stream
+// turns the panic into its error.
 func mustIndex(op Op, operand string, i int, x, low, high int32) {
 	if x < low || x > high {
-		panic(fmt.Errorf("%s: %s[%d] is %d, want %d to %d", Name(op), operand, i, x, low, high))
+		panic(&IndexError{Name(op), operand, i, x, low, high})
 	}
 }
 

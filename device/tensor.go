@@ -87,6 +87,8 @@ func (t Tensor) Pointer() unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&a))
 }
 
+func addrOf(b []byte) Addr { return Addr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
 func view[E any](t Tensor, want DType) []E {
 	if t.Type != want || t.Addr == 0 {
 		panic(fmt.Sprintf("device: a tensor of %s (address %#x) read as %s", t.Type, t.Addr, want))
