@@ -1,0 +1,382 @@
+package fsdp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+// small is a shape with odd sizes, for tests that need no golden numbers.
+func small(tied bool) model.Config {
+	return model.Config{Family: "qwen2", Vocab: 61, Hidden: 36, Layers: 3, Heads: 3, KVHeads: 1, HeadSize: 12, MLP: 50,
+		MaxPositions: 64, NormEps: 1e-6, RopeTheta: 10000, QKVBias: true, Tied: tied, InitStd: 0.2}
+}
+
+func initialise(t testing.TB, e *Engine, seed uint64) {
+	t.Helper()
+	for _, p := range e.Plan.Model.Params() {
+		e.Plan.Model.InitParam(e.Param(p.Name), p, seed, 0)
+	}
+	if err := e.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// packed returns a batch of random documents.
+func packed(r *rand.Rand, seqs, seqLen, vocab int) Batch {
+	n := seqs * seqLen
+	b := Batch{make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)}
+	for i := range n {
+		at := i % seqLen
+		if at > 0 && r.IntN(6) > 0 {
+			b.Start[i] = b.Start[i-1]
+		} else {
+			b.Start[i] = int32(at)
+			if i > 0 {
+				b.Targets[i-1] = -1
+			}
+		}
+		b.Pos[i] = int32(at) - b.Start[i]
+		b.IDs[i], b.Targets[i] = int32(r.IntN(vocab)), int32(r.IntN(vocab))
+	}
+	return b
+}
+
+// part returns sequences [from,to) of a batch.
+func (b Batch) part(seqLen, from, to int) Batch {
+	cut := func(x []int32) []int32 { return x[from*seqLen : to*seqLen] }
+	return Batch{cut(b.IDs), cut(b.Targets), cut(b.Start), cut(b.Pos)}
+}
+
+func TestEveryRecomputationGivesTheSameBits(t *testing.T) {
+	onDevices(t, func(t *testing.T, dev device.Device) {
+		for _, typ := range []device.DType{device.F32, device.BF16} {
+			for _, qkNorm := range []bool{false, true} {
+				cfg := small(true)
+				cfg.QKNorm = qkNorm
+				b := packed(rand.New(rand.NewPCG(1, 2)), 2, 16, cfg.Vocab)
+				var want []float32
+				for _, r := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeBlock} {
+					e := engine(t, Options{Model: cfg, Type: typ, Train: true, Seqs: 2, SeqLen: 16, Recompute: r}, dev)
+					initialise(t, e, 5)
+					if err := e.MicroBatch(b, 1.0/32, true); err != nil {
+						t.Fatal(err)
+					}
+					var got []float32
+					for _, p := range cfg.Params() {
+						got = append(got, e.Grad(p.Name)...)
+					}
+					got = append(got, e.Losses()...)
+					if r == RecomputeNone {
+						want = got
+					} else if i := firstDifference(got, want); i >= 0 {
+						t.Errorf("%s, q/k norm %v, recompute %s: element %d is %v, without recomputation %v", typ, qkNorm, r, i, got[i], want[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+func firstDifference(a, b []float32) int {
+	if len(a) != len(b) {
+		return 0
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestRecomputationNeedsLessMemory(t *testing.T) {
+	var last int64 = 1 << 62
+	for _, r := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeBlock} {
+		cfg := small(true)
+		cfg.Layers = 12
+		p, err := NewPlan(Options{Model: cfg, Type: device.F32, Train: true, Seqs: 2, SeqLen: 64, Recompute: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := p.Arena - p.Scratch; n >= last {
+			t.Errorf("recompute %s takes %d bytes of activations, the kind before it %d", r, n, last)
+		} else {
+			last = n
+		}
+	}
+}
+
+func TestAccumulationEqualsTheBigBatch(t *testing.T) {
+	onDevices(t, func(t *testing.T, dev device.Device) {
+		for _, tied := range []bool{true, false} {
+			cfg := small(tied)
+			b := packed(rand.New(rand.NewPCG(3, 4)), 4, 16, cfg.Vocab)
+			scale := float32(1 / float64(valid(b.Targets)))
+			grads := func(seqs int) (all []float32) {
+				e := engine(t, Options{Model: cfg, Type: device.F32, Train: true, Seqs: seqs, SeqLen: 16}, dev)
+				initialise(t, e, 5)
+				// What a gradient held before must not matter.
+				for _, p := range cfg.Params() {
+					for i := range e.Grad(p.Name) {
+						e.Grad(p.Name)[i] = 1e30
+					}
+				}
+				for s := 0; s < 4; s += seqs {
+					if err := e.MicroBatch(b.part(16, s, s+seqs), scale, s == 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, p := range cfg.Params() {
+					all = append(all, e.Grad(p.Name)...)
+				}
+				return all
+			}
+			want := grads(4)
+			for _, seqs := range []int{1, 2} {
+				if r := relative(grads(seqs), want, 0); r > 1e-6 {
+					t.Errorf("tied %v: gradients of %d sequences at a time are off by %.2g", tied, seqs, r)
+				}
+			}
+		}
+	})
+}
+
+func TestADocumentDoesNotSeeItsNeighbours(t *testing.T) {
+	onDevices(t, func(t *testing.T, dev device.Device) {
+		cfg := small(true)
+		e := engine(t, Options{Model: cfg, Type: device.F32, Eval: true, Seqs: 1, SeqLen: 24}, dev)
+		initialise(t, e, 5)
+		losses := func(a int32) []float32 {
+			b := Batch{make([]int32, 24), make([]int32, 24), make([]int32, 24), make([]int32, 24)}
+			for i := range 24 {
+				b.IDs[i], b.Targets[i], b.Pos[i] = int32(i*7)%61, int32(i*5)%61, int32(i)
+				if i < 10 {
+					b.IDs[i] = (b.IDs[i] + a) % 61
+				} else {
+					b.Start[i], b.Pos[i] = 10, int32(i-10)
+				}
+			}
+			if err := e.Evaluate(b); err != nil {
+				t.Fatal(err)
+			}
+			return slices.Clone(e.Losses())
+		}
+		x, y := losses(0), losses(3)
+		if i := firstDifference(x[10:], y[10:]); i >= 0 {
+			t.Errorf("changing the first document changed row %d of the second", i)
+		}
+		if i := firstDifference(x[:10], y[:10]); i < 0 {
+			t.Error("changing the first document did not change it")
+		}
+	})
+}
+
+func TestSequencesOfDifferentLengthsGenerateAsAlone(t *testing.T) {
+	onDevices(t, func(t *testing.T, dev device.Device) {
+		cfg := small(false)
+		prompts := [][]int32{{1, 2, 3, 4, 5, 6, 7}, {9}, {11, 12, 13}}
+		run := func(prompts [][]int32) [][]int32 {
+			e := engine(t, Options{Model: cfg, Type: device.F32, Decoding: Decoding{Seqs: len(prompts), CacheLen: 16, Prefill: 4}}, dev)
+			initialise(t, e, 5)
+			out := make([][]int32, len(prompts))
+			next := prompts
+			for range 8 {
+				logits, err := e.Extend(next)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next = nil
+				for s := range prompts {
+					l := logits[s*cfg.Vocab : (s+1)*cfg.Vocab]
+					id := int32(slices.Index(l, slices.Max(l)))
+					out[s], next = append(out[s], id), append(next, []int32{id})
+				}
+			}
+			if _, err := e.Extend(append([][]int32{make([]int32, 9)}, next[1:]...)); err == nil {
+				t.Error("more tokens than the cache holds were taken")
+			}
+			return out
+		}
+		together := run(prompts)
+		for s, p := range prompts {
+			if alone := run([][]int32{p})[0]; !slices.Equal(alone, together[s]) {
+				t.Errorf("prompt %d continues as %v alone, as %v in company", s, alone, together[s])
+			}
+		}
+	})
+}
+
+func TestUnitsAreFlatAndAligned(t *testing.T) {
+	for _, tied := range []bool{true, false} {
+		p, err := NewPlan(Options{Model: small(tied), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int64
+		for _, u := range p.Units {
+			n += u.Elements()
+			end := 0
+			for _, s := range u.Slots {
+				if s.Off%paramAlign != 0 || s.Off < end || s.Off-end >= paramAlign {
+					t.Errorf("%s begins at %d, the one before it ends at %d", s.Name, s.Off, end)
+				}
+				if s.Decay != (s.Off < u.Decayed) {
+					t.Errorf("%s decays: %v, but lies at %d of %d decayed elements", s.Name, s.Decay, s.Off, u.Decayed)
+				}
+				end = s.Off + s.Len()
+			}
+			if u.Len%shardAlign != 0 || u.Len < end || u.Len-end >= shardAlign+paramAlign {
+				t.Errorf("%s has the length %d for %d elements", u.Name, u.Len, end)
+			}
+		}
+		if n != p.Model.NumParams() {
+			t.Errorf("units hold %d elements of %d", n, p.Model.NumParams())
+		}
+	}
+}
+
+func TestTheVerifierFindsPlantedFaults(t *testing.T) {
+	build := func() *Plan {
+		p, err := NewPlan(Options{Model: small(true), Type: device.F32, Train: true, Eval: true, Seqs: 2, SeqLen: 16, Recompute: RecomputeSelective})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	p := build()
+	faults := 0
+	for i, s := range p.Micro[0].Steps {
+		for _, o := range device.Operands(s.Op) {
+			if p.Buffers[o.T.Buf-1].Kind != Activations || o.Access&device.Write == 0 {
+				continue
+			}
+			if !readLater(&p.Micro[0], i, o.T.Buf) {
+				continue
+			}
+			// The operation that writes what others read is dropped.
+			q := build()
+			q.Micro[0].Steps = slices.Delete(q.Micro[0].Steps, i, i+1)
+			if err := q.verify(&q.Micro[0]); err == nil && o.Access == device.Write && firstWrite(&p.Micro[0], o.T.Buf) == i && onlyWrite(&p.Micro[0], i, o.T.Buf) {
+				t.Errorf("without step %d (%s), nothing is found wrong with %s", i, s.Cut, p.Buffers[o.T.Buf-1].Name)
+			}
+			// The buffer is moved onto another that lives at the same time.
+			q = build()
+			other := liveWith(r, q, &q.Micro[0], i, o.T.Buf)
+			if other == 0 {
+				continue
+			}
+			q.Buffers[o.T.Buf-1].Off = q.Buffers[other-1].Off
+			if err := q.verify(&q.Micro[0]); err == nil {
+				t.Errorf("%s and %s share memory at step %d and nothing is found wrong", q.Buffers[o.T.Buf-1].Name, q.Buffers[other-1].Name, i)
+			} else if !strings.Contains(err.Error(), "step") {
+				t.Errorf("the message names no step: %v", err)
+			}
+			faults++
+		}
+	}
+	if faults < 50 {
+		t.Errorf("only %d faults were planted", faults)
+	}
+}
+
+// accesses returns the steps that read and that write a buffer.
+func accesses(p *Program, b device.Buf) (reads, writes []int) {
+	for i, s := range p.Steps {
+		for _, o := range device.Operands(s.Op) {
+			if o.T.Buf != b {
+				continue
+			}
+			if o.Access&device.Read != 0 {
+				reads = append(reads, i)
+			}
+			if o.Access&device.Write != 0 {
+				writes = append(writes, i)
+			}
+		}
+	}
+	return reads, writes
+}
+
+func readLater(p *Program, step int, b device.Buf) bool {
+	reads, _ := accesses(p, b)
+	return len(reads) > 0 && reads[len(reads)-1] > step
+}
+
+func firstWrite(p *Program, b device.Buf) int {
+	_, writes := accesses(p, b)
+	return writes[0]
+}
+
+func onlyWrite(p *Program, step int, b device.Buf) bool {
+	_, writes := accesses(p, b)
+	return len(writes) == 1 && writes[0] == step
+}
+
+// liveWith returns a random activation that is written before step and read
+// after it.
+func liveWith(r *rand.Rand, p *Plan, prog *Program, step int, not device.Buf) device.Buf {
+	var live []device.Buf
+	for i, b := range p.Buffers {
+		buf := device.Buf(i + 1)
+		if b.Kind != Activations || buf == not {
+			continue
+		}
+		reads, writes := accesses(prog, buf)
+		if len(reads) > 0 && len(writes) > 0 && writes[0] < step && reads[len(reads)-1] > step {
+			live = append(live, buf)
+		}
+	}
+	if len(live) == 0 {
+		return 0
+	}
+	return live[r.IntN(len(live))]
+}
+
+func TestAPlanThatCannotBeIsRefusedWithAllReasons(t *testing.T) {
+	_, err := NewPlan(Options{Model: small(true), Type: device.I32, Train: true, Seqs: 0, SeqLen: 65, Recompute: "some", Decoding: Decoding{Seqs: 1, CacheLen: 99}})
+	if err == nil {
+		t.Fatal("it was accepted")
+	}
+	for _, want := range []string{"f32 or bf16", "empty", "longer than the model's 64 positions", `"some"`, "at least one", "beyond the model's 64 positions"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, err)
+		}
+	}
+}
+
+func TestAMemoryTableAddsUpToTheArena(t *testing.T) {
+	p, err := NewPlan(Options{Model: small(false), Type: device.BF16, Train: true, Eval: true, Seqs: 2, SeqLen: 16, Decoding: Decoding{Seqs: 2, CacheLen: 32, Prefill: 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, r := range p.Memory() {
+		sum += r.Bytes
+	}
+	if sum != p.Arena {
+		t.Errorf("the rows add up to %d, the arena has %d", sum, p.Arena)
+	}
+}
+
+func ExamplePlan() {
+	p, err := NewPlan(Options{Model: small(true), Type: device.F32, Train: true, Seqs: 2, SeqLen: 16, Recompute: RecomputeBlock})
+	if err != nil {
+		panic(err)
+	}
+	for _, prog := range p.Programs() {
+		_, counts, _ := prog.Kinds()
+		fmt.Println(prog.Name, len(prog.Steps), "operations,", counts["MatMul"], "products")
+	}
+	// Output:
+	// micro-batch (first) 146 operations, 87 products
+	// micro-batch 146 operations, 87 products
+	// norm 4 operations, 0 products
+	// update 8 operations, 0 products
+}
