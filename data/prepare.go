@@ -89,7 +89,7 @@ func readCorpus(ctx context.Context, s Settings) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return docs, split(docs, s.Holdout, s.Seed)
+	return docs, split(docs, s.Holdout, uint64(s.Seed))
 }
 
 // prepare makes the data sets of documents that are split already.
@@ -124,10 +124,10 @@ func (d *Data) divide(s Settings, docs []document) (err error) {
 			train = append(train, int32(i))
 		}
 	}
-	if d.Train, err = newDataset(d.file, train, s.SequenceLength, s.Seed, true); err != nil {
+	if d.Train, err = newDataset(d.file, train, s.SequenceLength, uint64(s.Seed), true); err != nil {
 		return err
 	}
-	if d.HeldOut, err = newDataset(d.file, held, s.SequenceLength, s.Seed, false); err != nil {
+	if d.HeldOut, err = newDataset(d.file, held, s.SequenceLength, uint64(s.Seed), false); err != nil {
 		return err
 	}
 	if d.HeldOut.TargetBytes() == 0 {
@@ -136,7 +136,7 @@ func (d *Data) divide(s Settings, docs []document) (err error) {
 	d.Stats.TrainTokens, d.Stats.HeldOutTokens = d.Train.Tokens(), d.HeldOut.Tokens()
 	h := sha256.New()
 	h.Write(d.file.key[:])
-	for _, n := range []uint64{s.Seed, uint64(s.SequenceLength), uint64(len(held))} {
+	for _, n := range []uint64{uint64(s.Seed), uint64(s.SequenceLength), uint64(len(held))} {
 		h.Write(binary.LittleEndian.AppendUint64(nil, n))
 	}
 	for _, doc := range held {

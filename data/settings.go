@@ -22,15 +22,15 @@ const (
 
 // Settings say which text is read and how it is cut into packs.
 type Settings struct {
-	Path           []string `yaml:"path" default:"[]" help:"directories, globs or files of text; gosource is the .go files of Go's own standard library"`
-	Include        []string `yaml:"include" default:"['*.txt', '*.text', '*.md', '*.rst', '*.tex', '*.go', '*.py', '*.c', '*.h', '*.cc', '*.cpp', '*.hpp', '*.cu', '*.rs', '*.java', '*.kt', '*.scala', '*.js', '*.ts', '*.rb', '*.php', '*.cs', '*.swift', '*.sh', '*.sql', '*.html', '*.css', '*.proto', '*.yaml', '*.yml', '*.toml']" help:"patterns of the file names that are read in a directory; a file that is named itself is always read"`
-	MaxBytes       int64    `yaml:"max_bytes" default:"0" min:"0" help:"bytes of text to use: whole files in sorted order while they fit; 0 means all"`
-	Holdout        float64  `yaml:"holdout" default:"0.02" help:"share of the documents that is held out for evaluation, more than 0 and less than 1"`
-	Seed           uint64   `yaml:"seed" default:"0" help:"decides which documents are held out and the order of documents and packs"`
-	SequenceLength int      `yaml:"sequence_length" default:"512" min:"2" help:"tokens in one pack"`
-	Tokenizer      string   `yaml:"tokenizer" default:"model" help:"path of a tokenizer.json; model is the one in the model's directory; train makes one from the training split"`
-	VocabSize      int      `yaml:"vocab_size" default:"4096" min:"257" help:"entries of the tokenizer that is trained, end-of-text included; used with tokenizer train"`
-	CacheDir       string   `yaml:"cache_dir" default:"" help:"directory of token files; empty means gofsdp in the user's cache directory"`
+	Path           []string `yaml:"path" help:"Directories, globs or files of text; gosource is the .go files of Go's own standard library."`
+	Include        []string `yaml:"include" default:"*.txt,*.text,*.md,*.rst,*.tex,*.go,*.py,*.c,*.h,*.cc,*.cpp,*.hpp,*.cu,*.rs,*.java,*.kt,*.scala,*.js,*.ts,*.rb,*.php,*.cs,*.swift,*.sh,*.sql,*.html,*.css,*.proto,*.yaml,*.yml,*.toml" help:"Patterns of the file names that are read in a directory; a file that is named itself is always read."`
+	MaxBytes       int64    `yaml:"max_bytes" default:"0" min:"0" help:"Bytes of text to use: whole files in sorted order while they fit; 0 means all."`
+	Holdout        float64  `yaml:"holdout" default:"0.02" help:"Share of the documents that is held out for evaluation, more than 0 and less than 1."`
+	Seed           int64    `yaml:"seed" default:"0" help:"Decides which documents are held out, and the order of documents and packs."`
+	SequenceLength int      `yaml:"sequence_length" default:"512" min:"2" help:"Tokens in one pack."`
+	Tokenizer      string   `yaml:"tokenizer" default:"model" help:"Path of a tokenizer.json; model is the one in the model's directory, train makes one from the training split."`
+	VocabSize      int      `yaml:"vocab_size" default:"4096" min:"257" help:"Entries of the tokenizer that is trained, end-of-text included; used with tokenizer: train."`
+	CacheDir       string   `yaml:"cache_dir" help:"Directory of token files and trained tokenizers; empty means gofsdp in the user's cache directory."`
 }
 
 // Check returns every mistake that shows without looking at a file. Each error

@@ -137,7 +137,7 @@ func openTokenFile(path string, key [32]byte) (*tokenFile, error) {
 		return nil, err
 	}
 	if info.Size() < headerSize {
-		return nil, fmt.Errorf("%w: %s: %d bytes are less than a header", errDamaged, path, info.Size())
+		return nil, fmt.Errorf("%s: %w: %d bytes are less than a header", path, errDamaged, info.Size())
 	}
 	mapped, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
