@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 )
 
 // Op is an operation: a pointer to one of this package's structs. The set is
@@ -155,4 +156,37 @@ func bytesOf(ts ...Tensor) (n int64) {
 		n += t.Bytes()
 	}
 	return n
+}
+
+// Format returns one line that says what op is: its name, its numbers (those
+// that are not zero) and its operands, with type and length and, where they
+// have one, the buffer. The same op gives the same line.
+func Format(op Op) string {
+	var s strings.Builder
+	s.WriteString(Name(op))
+	v := reflect.ValueOf(op).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Struct, reflect.Slice: // operands
+		case reflect.Bool:
+			if f.Bool() {
+				fmt.Fprintf(&s, " %s", v.Type().Field(i).Name)
+			}
+		default:
+			if !f.IsZero() {
+				fmt.Fprintf(&s, " %s=%v", v.Type().Field(i).Name, f)
+			}
+		}
+	}
+	for i, o := range Operands(op) {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(&s, "%s%s %s[%d]", sep, o.Name, o.T.Type, o.T.Len)
+		if o.T.Buf != 0 {
+			fmt.Fprintf(&s, "@%d+%d", o.T.Buf, o.T.Off)
+		}
+	}
+	return s.String()
 }
