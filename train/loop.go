@@ -1,0 +1,200 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/gofsdp/gofsdp/data"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+)
+
+// Reporter is told what happens. An error of it ends the run.
+type Reporter interface {
+	Step(StepReport) error
+	Evaluated(step int, e Evaluation) error
+}
+
+// StepReport is one optimizer step as it went.
+type StepReport struct {
+	Step, Steps int     // steps done, counting this one, and of the whole run
+	Loss        float64 // nats per valid target, before the update
+	Norm        float64 // of the gradient, before clipping
+	LR          float64
+	Tokens      int64 // positions of this step, masked ones included
+	Targets     int   // valid targets of this step
+	Seconds     float64
+}
+
+// Summary is how a run went.
+type Summary struct {
+	Steps       int
+	Tokens      int64
+	Seconds     float64 // of training steps, evaluation not counted
+	Loss        float64 // of the last step
+	HeldOut     Evaluation
+	Interrupted bool // ctx ended it; HeldOut was not measured
+}
+
+// Job is a run's parts, ready to go: an engine with weights in it and data.
+type Job struct {
+	Settings Settings
+	Engine   *fsdp.Engine
+	Device   device.Device // the engine's
+	Train    *data.Dataset
+	HeldOut  *data.Dataset
+	Report   Reporter
+}
+
+// NotFinite is the error of a run whose gradient became NaN or infinite. The
+// weights are those before the step.
+type NotFinite struct {
+	Step  int   // counted from 1
+	Where error // the first operation that showed it; nil where a replay showed none
+}
+
+func (e *NotFinite) Error() string {
+	if e.Where == nil {
+		return fmt.Sprintf("step %d: the gradient is not finite, though no operation of a replay gave anything that is not; a sum overflowed", e.Step)
+	}
+	return fmt.Sprintf("step %d: the gradient is not finite: %v; lower train.lr, raise train.warmup, or look at the data of this step", e.Step, e.Where)
+}
+
+func (e *NotFinite) Unwrap() error { return e.Where }
+
+// Plan returns the number of steps of a run with these settings over set.
+func (s Settings) Plan(set *data.Dataset) int {
+	if s.Steps > 0 {
+		return s.Steps
+	}
+	return max(s.Epochs*set.Packs()/s.Batch, 1)
+}
+
+// Run trains. When ctx ends, the step at hand is finished and Run returns with
+// Interrupted. It returns a NotFinite error before the optimizer would have
+// used a gradient that is not finite.
+func (j *Job) Run(ctx context.Context) (Summary, error) {
+	var sum Summary
+	steps := j.Settings.Plan(j.Train)
+	l, err := newLoop(j, steps)
+	if err != nil {
+		return sum, err
+	}
+	for step := range steps {
+		if ctx.Err() != nil {
+			sum.Interrupted = true
+			return sum, nil
+		}
+		r, err := l.step(step)
+		if err != nil {
+			return sum, err
+		}
+		sum.Steps, sum.Loss = step+1, r.Loss
+		sum.Tokens += r.Tokens
+		sum.Seconds += r.Seconds
+		if err := j.Report.Step(r); err != nil {
+			return sum, err
+		}
+		if every := j.Settings.EvalEvery; every > 0 && (step+1)%every == 0 && step+1 < steps {
+			if err := j.evaluate(ctx, step+1, j.Settings.EvalPacks, &sum); err != nil || sum.Interrupted {
+				return sum, err
+			}
+		}
+	}
+	return sum, j.evaluate(ctx, steps, 0, &sum)
+}
+
+func (j *Job) evaluate(ctx context.Context, step, packs int, sum *Summary) error {
+	ev, err := Evaluate(ctx, j.Engine, j.HeldOut, packs)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		sum.Interrupted = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sum.HeldOut = ev
+	return j.Report.Evaluated(step, ev)
+}
+
+// loop is what lasts from step to step.
+type loop struct {
+	*Job
+	steps   int
+	sampler *data.Sampler
+	batch   batch
+}
+
+func newLoop(j *Job, steps int) (*loop, error) {
+	seqs := j.Engine.Plan.Seqs
+	if j.Settings.Batch%seqs != 0 {
+		return nil, fmt.Errorf("train.batch: %d sequences cannot be cut in micro-batches of %d", j.Settings.Batch, seqs)
+	}
+	sampler, err := data.NewSampler(j.Train, j.Settings.Batch)
+	if err != nil {
+		return nil, err
+	}
+	return &loop{Job: j, steps: steps, sampler: sampler, batch: newBatch(seqs, j.Train.Length())}, nil
+}
+
+// step runs one optimizer step. It allocates nothing, but where an epoch
+// begins.
+func (l *loop) step(step int) (StepReport, error) {
+	began := time.Now()
+	r := StepReport{Step: step + 1, Steps: l.steps, LR: l.Settings.Rate(step, l.steps), Targets: l.sampler.ValidTokens(step),
+		Tokens: int64(l.Settings.Batch * l.Train.Length())}
+	// A step of nothing but masked targets has no gradient; 1 keeps it zero.
+	scale := 1 / float64(max(r.Targets, 1))
+	var loss float64
+	for at := 0; at < l.Settings.Batch; at += l.Engine.Plan.Seqs {
+		l.read(step, at)
+		if err := l.Engine.MicroBatch(l.batch.Batch, float32(scale), at == 0); err != nil {
+			return r, fmt.Errorf("step %d: %w", step+1, err)
+		}
+		loss += total(l.Engine.Losses())
+	}
+	r.Loss = loss * scale
+	square, err := l.Engine.SquaredNorm()
+	if err != nil {
+		return r, fmt.Errorf("step %d: %w", step+1, err)
+	}
+	r.Norm = math.Sqrt(square)
+	if math.IsNaN(r.Loss+r.Norm) || math.IsInf(r.Loss+r.Norm, 0) {
+		return r, &NotFinite{Step: step + 1, Where: l.locate(step, float32(scale))}
+	}
+	factor := 1.0
+	if c := l.Settings.Clip; c > 0 {
+		// As torch.nn.utils.clip_grad_norm_ has it.
+		factor = min(1, c/(r.Norm+1e-6))
+	}
+	if err := l.Engine.Update(fsdp.Hyper{LR: r.LR, GradScale: factor, Step: step + 1}); err != nil {
+		return r, fmt.Errorf("step %d: %w", step+1, err)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return r, nil
+}
+
+// read fills the batch with the packs of a step from number at on.
+func (l *loop) read(step, at int) {
+	refs := l.sampler.Step(step)
+	for i := range l.Engine.Plan.Seqs {
+		l.Train.Read(refs[at+i].Epoch, refs[at+i].Pack, l.batch.pack(i))
+	}
+}
+
+// locate runs the step's micro-batches again under a finder and returns what
+// it says of the first operation whose result is not finite.
+func (l *loop) locate(step int, scale float32) error {
+	finder := device.NewNaNFinder(l.Device, l.Engine.Describe)
+	stream := finder.NewStream("replay")
+	for at := 0; at < l.Settings.Batch; at += l.Engine.Plan.Seqs {
+		l.read(step, at)
+		if err := l.Engine.Locate(l.batch.Batch, scale, at == 0, stream); err != nil {
+			return fmt.Errorf("micro-batch %d: %w", at/l.Engine.Plan.Seqs+1, err)
+		}
+	}
+	return nil
+}
