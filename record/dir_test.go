@@ -152,6 +152,7 @@ func TestNumberedRunsContinueAfterTheHighest(t *testing.T) {
 		t.Fatal(err)
 	}
 	next("quickstart-10000")
+	next("quickstart-10001")
 }
 
 func TestEachOfManyAtOnceGetsItsOwnNumber(t *testing.T) {

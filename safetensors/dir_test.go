@@ -62,6 +62,23 @@ func TestTheIndexIsWhatHuggingFaceToolsExpect(t *testing.T) {
 	}
 }
 
+func TestATensorThatTheIndexDoesNotListIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	weights := shards(t, dir)
+	delete(weights, "a")
+	if err := WriteIndex(dir, weights, 10); err != nil {
+		t.Fatal(err)
+	}
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, ok := d.Tensor("a"); ok || !slices.Equal(d.Names(), []string{"b", "c"}) {
+		t.Errorf("names %q", d.Names())
+	}
+}
+
 func TestASingleFileComesBeforeAnIndex(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, SingleFile), Entry{"only", U8, []int64{1}})
@@ -88,6 +105,7 @@ func TestAllMistakesOfAnIndexAreToldAtOnce(t *testing.T) {
 	weights["g"] = ""
 	weights["h"] = "broken.safetensors"
 	weights["i"] = ".."
+	weights["j"] = "inside/x.safetensors"
 	if err := os.WriteFile(filepath.Join(dir, "broken.safetensors"), image("{", 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +115,7 @@ func TestAllMistakesOfAnIndexAreToldAtOnce(t *testing.T) {
 	_, err := OpenDir(dir)
 	for _, want := range []string{
 		filepath.Join(dir, IndexFile), `tensor "d" is not in model-00001-of-00002.safetensors`, `tensor "c" is not in`,
-		"absent.safetensors: no such file", `"../outside.safetensors", which is no plain file name`, `the file ""`, `the file ".."`, "broken.safetensors",
+		"absent.safetensors: no such file", `"../outside.safetensors", which is no plain file name`, `the file ""`, `the file ".."`, `the file "inside/x.safetensors"`, "broken.safetensors",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)

@@ -65,10 +65,10 @@ func enoughSpace(dir string, size int64) error {
 	if err := unix.Statfs(dir, &disk); err != nil || disk.Blocks == 0 {
 		return nil
 	}
-	block := uint64(disk.Bsize) //nolint:unconvert // its type differs between systems
-	if need := (uint64(size) + block - 1) / block; need > uint64(disk.Bavail) {
+	block := uint64(disk.Bsize)
+	if need := (uint64(size) + block - 1) / block; need > disk.Bavail {
 		return fmt.Errorf("the disk has %d MiB free and the file takes %d MiB: free some space or choose another place",
-			uint64(disk.Bavail)*block>>20, size>>20)
+			disk.Bavail*block>>20, size>>20)
 	}
 	return nil
 }

@@ -69,6 +69,7 @@ func TestAHostileFileIsRefusedWithTheTensorAndTheOffset(t *testing.T) {
 		"an extent that is a string":             {image("{"+tensor("a", "F32", `["2"]`, 0, 8)+"}", 8), []string{"number is expected"}},
 		"an extent beyond 64 bits":               {image("{"+tensor("a", "F32", "[99999999999999999999]", 0, 8)+"}", 8), []string{"99999999999999999999"}},
 		"a product that overflows to the size":   {image("{"+tensor("a", "F32", "[4611686018427387905,4]", 0, 16)+"}", 16), []string{`tensor "a"`, "more than 2^63-1 bytes"}},
+		"a product of 2^63 bytes":                {image("{"+tensor("a", "F16", "[4611686018427387904]", 0, 0)+"}", 0), []string{"more than 2^63-1 bytes"}},
 		"a product that overflows to nought":     {image("{"+tensor("a", "F32", "[4294967296,4294967296]", 0, 0)+"}", 0), []string{"more than 2^63-1 bytes"}},
 		"a shape that needs more than there is":  {image("{"+tensor("a", "F32", "[3]", 0, 8)+"}", 8), []string{`tensor "a"`, "takes 12 bytes, the offsets give 8"}},
 		"one offset":                             {image(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4]}}`, 4), []string{`tensor "a"`, "1 numbers"}},
@@ -104,6 +105,13 @@ func TestAHostileFileIsRefusedWithTheTensorAndTheOffset(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestATensorBehindOverlappingOnesIsNotBlamed(t *testing.T) {
+	_, err := newFile("x", image("{"+tensor("a", "U8", "[16]", 0, 16)+","+tensor("b", "U8", "[4]", 4, 8)+","+tensor("c", "U8", "[4]", 16, 20)+"}", 20))
+	if err == nil || !strings.Contains(err.Error(), `tensor "b"`) || strings.Contains(err.Error(), `tensor "c"`) {
+		t.Errorf("got %v", err)
 	}
 }
 
