@@ -46,10 +46,11 @@ var parts = map[string]part{
 
 	"internal/rules":  {nil, "it reads the code as text"},
 	"internal/golden": {nil, "it reads golden files, for the tests of any part"},
+	"internal/optest": {[]string{"device"}, "it tests any implementation of the compute seam against the reference"},
 }
 
 // testOnlyParts are imported by tests alone.
-var testOnlyParts = []string{"internal/golden", "internal/rules", "cuda/sim"}
+var testOnlyParts = []string{"internal/golden", "internal/optest", "internal/rules", "cuda/sim"}
 
 // library is a module of others: which parts may import it, outside tests, and why no others.
 type library struct {

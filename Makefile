@@ -1,0 +1,130 @@
+# Everything that is done with this code has a target here; `make` alone lists them.
+# Needs GNU make, Go as go.mod says, and a C compiler; each target says what else it needs.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+
+# The Go that is installed, and no download of another one in the middle of a build.
+export GOTOOLCHAIN := local
+
+# Without a C compiler Go would quietly build the slow reference kernels, so cgo is asked for by name.
+CGO_ENABLED ?= 1
+export CGO_ENABLED
+ifeq ($(origin CC),default)
+CC := $(firstword $(foreach c,gcc clang cc,$(if $(shell command -v $(c)),$(c))))
+endif
+export CC
+
+ARGS ?=
+GO_TEST ?= go test
+FUZZTIME ?= 10s
+TOOLS := .cache/tools
+
+# Packages whose tests are quick on the Go reference kernels.
+NOCGO := config cpu data device internal model record safetensors
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  ARGS="..." is passed on by train and bench, FUZZTIME=10s bounds each fuzz target.'
+
+# ---- building and running
+
+.PHONY: build
+build: need-go need-cc ## Build bin/gofsdp
+	@mkdir -p bin
+	go build -trimpath -o bin/ ./cmd/gofsdp
+
+.PHONY: train
+train: build ## Train a small model on Go's standard library, in about two minutes
+	bin/gofsdp train quickstart $(ARGS)
+
+.PHONY: bench
+bench: build ## Measure operations and the training step against this machine's limits
+	bin/gofsdp bench $(ARGS)
+
+# ---- testing
+
+.PHONY: test
+test: need-go need-cc ## Run all tests (Go and a C compiler, under five minutes)
+	$(GO_TEST) ./...
+
+.PHONY: race
+race: need-go need-cc ## Run all tests under the race detector (slow)
+	$(GO_TEST) -race -timeout 30m ./...
+
+.PHONY: test-nocgo
+test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C compiler
+	CGO_ENABLED=0 $(GO_TEST) $(foreach p,$(NOCGO),$(if $(wildcard $(p)),./$(p)/...))
+
+.PHONY: test-tokenizer
+test-tokenizer: need-go ## Compare the tokenizer with Qwen's real vocabulary (network, Python, npm)
+	tools/golden/tokenizer/qwen.sh .cache/qwen
+
+.PHONY: fuzz
+fuzz: need-go need-cc ## Fuzz every target for FUZZTIME
+	tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: cross
+cross: need-go ## Compile and vet for the other platforms, without C
+	@set -e; for platform in linux/amd64 linux/arm64 darwin/arm64; do \
+		echo "CGO_ENABLED=0 $$platform"; \
+		export CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+		go build ./... && go vet ./...; \
+	done
+
+# ---- the code itself
+
+.PHONY: lint
+lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead code
+	@unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
+		echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	$(TOOLS)/staticcheck ./...
+	@dead=$$($(TOOLS)/deadcode -test ./...); if [ -n "$$dead" ]; then \
+		echo "nothing reaches:"; echo "$$dead"; exit 1; fi
+
+.PHONY: fmt
+fmt: need-go $(TOOLS)/built ## Format the Go code
+	$(TOOLS)/gofumpt -w .
+
+.PHONY: tools
+tools: $(TOOLS)/built ## Build the development tools that tools/go.mod pins
+
+# Host settings only: a cross build must not cross-build its tools.
+$(TOOLS)/built: tools/go.mod tools/go.sum
+	@$(MAKE) --no-print-directory need-go
+	@mkdir -p $(TOOLS)
+	cd tools && GOOS= GOARCH= CGO_ENABLED=0 go build -o ../$(TOOLS)/ tool
+	@touch $@
+
+.PHONY: golden
+golden: ## Make the golden data again with the pinned Python libraries (network, Python, 6 GB)
+	@command -v python3 >/dev/null || { echo "python3 is missing; install it, e.g. apt-get install python3-venv" >&2; exit 1; }
+	for part in model tokenizer; do \
+		python3 -m venv .venv/$$part && \
+		.venv/$$part/bin/pip install -q -r tools/golden/$$part/requirements.txt || exit 1; \
+	done
+	.venv/model/bin/python tools/golden/model/make.py model/testdata/golden
+	.venv/tokenizer/bin/python tools/golden/tokenizer/make.py
+
+.PHONY: clean
+clean: ## Remove what was built; runs and Go's own caches stay
+	rm -rf bin .cache .venv
+
+# ---- what has to be there
+
+.PHONY: need-go
+need-go:
+	@command -v go >/dev/null || { \
+		echo "Go is missing; install Go $$(awk '$$1 == "go" { print $$2 }' go.mod) or newer from https://go.dev/dl" >&2; exit 1; }
+	@need=$$(awk '$$1 == "go" { print $$2 }' go.mod); have=$$(go version | awk '{ sub("go", "", $$3); print $$3 }'); \
+	case $$have in [0-9]*) ;; *) exit 0 ;; esac; \
+	if [ "$$(printf '%s\n' "$$need" "$$have" | sort -V | head -n 1)" != "$$need" ]; then \
+		echo "Go $$have is too old; install Go $$need or newer from https://go.dev/dl" >&2; exit 1; fi
+
+.PHONY: need-cc
+need-cc:
+	@if [ "$(CGO_ENABLED)" = 1 ] && ! command -v "$(firstword $(CC))" >/dev/null; then \
+		echo "no C compiler$(if $(CC), ($(CC))); install gcc, e.g. apt-get install gcc libc6-dev," >&2; \
+		echo "or build the slow Go reference kernels with CGO_ENABLED=0 make $(MAKECMDGOALS)" >&2; exit 1; fi
