@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
@@ -45,7 +46,20 @@ func composed(text string) string {
 	if norm.NFC.IsNormalString(text) {
 		return text
 	}
+	// Nothing composes across the end of a line, so only the lines that need
+	// it are taken apart.
 	out := make([]byte, 0, len(text))
+	for line := range strings.Lines(text) {
+		if norm.NFC.IsNormalString(line) {
+			out = append(out, line...)
+		} else {
+			out = appendComposed(out, line)
+		}
+	}
+	return string(out)
+}
+
+func appendComposed(out []byte, text string) []byte {
 	var group []mark // the decomposed characters from the last starter on
 	flush := func() {
 		for _, m := range closed(group) {
@@ -88,7 +102,7 @@ func composed(text string) string {
 		}
 	}
 	flush()
-	return string(out)
+	return out
 }
 
 // decomposedAt returns the canonical decomposition of the character at
