@@ -9,6 +9,11 @@ import (
 // trained model has to beat.
 type trigram struct {
 	counts []uint32 // of byte c after a and b, at a<<16 | b<<8 | c
+	totals []uint64 // of the pairs a, b as what goes before, at a<<8 | b
+}
+
+func newTrigram() *trigram {
+	return &trigram{counts: make([]uint32, 1<<24), totals: make([]uint64, 1<<16)}
 }
 
 // smoothing is added to the count of each of the 256 bytes.
@@ -22,15 +27,14 @@ const chunk = 4096
 // Dataset.TargetBytes): the bytes that a model's bits per byte are about. It
 // reads all tokens of both.
 func (d *Data) TrigramBitsPerByte(ctx context.Context) (float64, error) {
-	t := trigram{counts: make([]uint32, 1<<24)}
+	t := newTrigram()
 	if err := d.eachText(ctx, d.Train, t.count); err != nil {
 		return 0, err
 	}
-	totals := t.totals()
 	var bits float64
 	var scored int64
 	err := d.eachText(ctx, d.HeldOut, func(text []byte, first int) {
-		bits += t.bits(text, first, totals)
+		bits += t.bits(text, first)
 		scored += int64(len(text) - first)
 	})
 	if scored == 0 {
@@ -70,30 +74,20 @@ func (t *trigram) count(text []byte, _ int) {
 		at := pair<<8 | int(c)
 		if t.counts[at] != math.MaxUint32 {
 			t.counts[at]++
+			t.totals[pair]++
 		}
 		pair = at & 0xffff
 	}
 }
 
-// totals are the counts of each pair of bytes as a context.
-func (t *trigram) totals() []uint64 {
-	totals := make([]uint64, 1<<16)
-	for pair := range totals {
-		for _, n := range t.counts[pair<<8 : pair<<8+256] {
-			totals[pair] += uint64(n)
-		}
-	}
-	return totals
-}
-
 // bits is −log2 of the probability of text's bytes from first on:
 // (count + 0.1) / (total + 0.1·256) each.
-func (t *trigram) bits(text []byte, first int, totals []uint64) float64 {
+func (t *trigram) bits(text []byte, first int) float64 {
 	pair, bits := 0, 0.0
 	for i, c := range text {
 		at := pair<<8 | int(c)
 		if i >= first {
-			bits -= math.Log2((float64(t.counts[at]) + smoothing) / (float64(totals[pair]) + 256*smoothing))
+			bits -= math.Log2((float64(t.counts[at]) + smoothing) / (float64(t.totals[pair]) + 256*smoothing))
 		}
 		pair = at & 0xffff
 	}

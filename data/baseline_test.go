@@ -94,7 +94,7 @@ func TestTargetBytesAreThoseThatTheHeldOutTargetsDecodeTo(t *testing.T) {
 }
 
 func TestCountsStayAtTheirMaximum(t *testing.T) {
-	m := trigram{counts: make([]uint32, 1<<24)}
+	m := newTrigram()
 	m.counts['a'] = math.MaxUint32
 	m.count([]byte("a"), 0)
 	if got := m.counts['a']; got != math.MaxUint32 {

@@ -15,10 +15,12 @@ import (
 	"unicode/utf8"
 )
 
-// document is one file of the corpus, read once and found to be UTF-8.
+// document is one file of the corpus, or one line of a JSON Lines file, read once
+// and found to be UTF-8.
 type document struct {
-	file
-	hash    [sha256.Size]byte // of its bytes
+	file                      // size is that of the text
+	line    *line             // nil for a whole file
+	hash    [sha256.Size]byte // of its text
 	heldOut bool
 }
 
@@ -52,17 +54,29 @@ func scan(ctx context.Context, files []file) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > maxListed {
-		more := fmt.Errorf("data.path: and %d more files", len(errs)-maxListed)
-		errs = append(errs[:maxListed], more)
-	}
-	return docs, errors.Join(errs...)
+	return docs, firstErrors(errs, "files")
 }
 
-// read returns the document's bytes, in buf where they fit. A file that has
+// firstErrors joins the first of errs, those that are nil left out, and counts
+// the others.
+func firstErrors(errs []error, what string) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) > maxListed {
+		more := fmt.Errorf("data.path: and %d more %s", len(errs)-maxListed, what)
+		errs = append(errs[:maxListed], more)
+	}
+	return errors.Join(errs...)
+}
+
+// read returns the document's text, in buf where it fits. A file that has
 // changed since it was scanned is an error, as its split and its key would lie.
 func (d *document) read(buf []byte) ([]byte, error) {
-	buf, err := readFile(d.path, buf)
+	var err error
+	if d.line == nil {
+		buf, err = readFile(d.path, buf)
+	} else {
+		buf, err = d.line.read(d.path, buf)
+	}
 	if err == nil && sha256.Sum256(buf) != d.hash {
 		err = fmt.Errorf("%s changed while it was read; start again when nothing writes to it", d.path)
 	}
@@ -124,7 +138,7 @@ func split(docs []document, holdout float64, seed uint64) error {
 	}
 	switch {
 	case len(docs) == 1:
-		return fmt.Errorf("data.path: one document, %s, cannot be both trained on and held out; split it into several files", docs[0].name)
+		return fmt.Errorf("data.path: one document, %s, cannot be both trained on and held out; split it into several files, or into lines of data.format jsonl", docs[0].name)
 	case held == 0:
 		return fmt.Errorf("data.holdout: none of %d documents is held out at %v with data.seed %d; set data.holdout above %.4g, or add documents",
 			len(docs), holdout, seed, lowest)

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,7 +77,7 @@ func TestPathsThatLeadNowhereAreAllNamed(t *testing.T) {
 func TestAnEmptyCorpusIsRefusedByName(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"a.txt": "", "b.txt": ""})
 	_, err := listFiles(t.Context(), settings(dir))
-	wantError(t, err, "data.path: the corpus is empty", "2 files of 0 bytes", dir, "*.txt *.go")
+	wantError(t, err, "data.path: the corpus is empty", "2 files without text", dir, "*.txt *.go")
 }
 
 func TestAnUnreadableDirectoryIsRefusedByName(t *testing.T) {
@@ -88,6 +89,19 @@ func TestAnUnreadableDirectoryIsRefusedByName(t *testing.T) {
 	t.Cleanup(func() { os.Chmod(filepath.Join(dir, "closed"), 0o755) })
 	_, err := listFiles(t.Context(), settings(dir))
 	wantError(t, err, "data.path: cannot read", "closed")
+}
+
+func TestADirectoryIsReadByTheUsualEndings(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"a.txt": "a", "b.md": "b", "c.py": "c", "d.jsonl": "{}", "e.png": "e", "f": "f"})
+	s := settings(dir)
+	s.Include = nil
+	if got, want := names(t, dir, s), []string{"a.txt", "b.md", "c.py"}; !slices.Equal(got, want) {
+		t.Errorf("text: got %q, want %q", got, want)
+	}
+	s.Format = FormatJSONL
+	if got, want := names(t, dir, s), []string{"d.jsonl"}; !slices.Equal(got, want) {
+		t.Errorf("jsonl: got %q, want %q", got, want)
+	}
 }
 
 func TestMaxBytesTakesWholeFilesInOrderWhileTheyFit(t *testing.T) {
@@ -171,6 +185,7 @@ func TestAllMistakesOfTheSettingsAreToldAtOnce(t *testing.T) {
 		"data.path: entry 1 is empty",
 		`data.path: "a/**/b": ** is not supported; name the directory, which is read with all its subdirectories by data.include`,
 		`data.path: "[x" is not a valid pattern`,
+		`data.format: "" is neither text nor jsonl`,
 		`data.include: "src/*.go": patterns match the file's name alone; leave out the directory`,
 		`data.include: "[" is not a valid pattern`,
 		`data.include: "" is not a valid pattern`,
@@ -185,4 +200,7 @@ func TestAllMistakesOfTheSettingsAreToldAtOnce(t *testing.T) {
 	if errs := settings("dir").Check(); len(errs) > 0 {
 		t.Errorf("good settings are refused: %v", errs)
 	}
+	lines := settings(GoSource)
+	lines.Format = FormatJSONL
+	wantError(t, errors.Join(lines.Check()...), "data.text_key: is empty", "data.path: gosource is text, not jsonl")
 }

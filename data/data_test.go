@@ -100,7 +100,7 @@ func writeFiles(t testing.TB, files map[string]string) string {
 // settings are the defaults for a test, which reads dir.
 func settings(dir string) Settings {
 	return Settings{
-		Path: []string{dir}, Include: []string{"*.txt", "*.go"}, Holdout: 0.2, SequenceLength: 16,
+		Path: []string{dir}, Format: FormatText, Include: []string{"*.txt", "*.go"}, Holdout: 0.2, SequenceLength: 16,
 		Tokenizer: TokenizerModel, VocabSize: 300,
 	}
 }

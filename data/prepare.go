@@ -85,7 +85,12 @@ func readCorpus(ctx context.Context, s Settings) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	docs, err := scan(ctx, files)
+	var docs []document
+	if s.Format == FormatJSONL {
+		docs, err = scanLines(ctx, files, s)
+	} else {
+		docs, err = scan(ctx, files)
+	}
 	if err != nil {
 		return nil, err
 	}

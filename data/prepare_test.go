@@ -16,7 +16,7 @@ import (
 // library is the first part of Go's standard library with a small tokenizer.
 func library(t testing.TB, maxBytes int64) Settings {
 	return Settings{
-		Path: []string{GoSource}, MaxBytes: maxBytes, Holdout: 0.1, SequenceLength: 128,
+		Path: []string{GoSource}, Format: FormatText, MaxBytes: maxBytes, Holdout: 0.1, SequenceLength: 128,
 		Tokenizer: TokenizerTrain, VocabSize: 512, CacheDir: t.TempDir(),
 	}
 }

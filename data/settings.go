@@ -12,6 +12,9 @@ const (
 	// GoSource stands in Settings.Path for the .go files of Go's own standard
 	// library.
 	GoSource = "gosource"
+	// FormatText and FormatJSONL are the values of Settings.Format.
+	FormatText  = "text"
+	FormatJSONL = "jsonl"
 	// TokenizerModel stands in Settings.Tokenizer for the tokenizer in the
 	// model's directory.
 	TokenizerModel = "model"
@@ -23,7 +26,9 @@ const (
 // Settings say which text is read and how it is cut into packs.
 type Settings struct {
 	Path           []string `yaml:"path" help:"Directories, globs or files of text; gosource is the .go files of Go's own standard library."`
-	Include        []string `yaml:"include" default:"*.txt,*.text,*.md,*.rst,*.tex,*.go,*.py,*.c,*.h,*.cc,*.cpp,*.hpp,*.cu,*.rs,*.java,*.kt,*.scala,*.js,*.ts,*.rb,*.php,*.cs,*.swift,*.sh,*.sql,*.html,*.css,*.proto,*.yaml,*.yml,*.toml" help:"Patterns of the file names that are read in a directory; a file that is named itself is always read."`
+	Format         string   `yaml:"format" default:"text" enum:"text,jsonl" help:"text: each file is a document; jsonl: each line of a file is a JSON object with a document."`
+	TextKey        string   `yaml:"text_key" default:"text" help:"Key of a JSON object's text; used with format: jsonl."`
+	Include        []string `yaml:"include" help:"Patterns of the file names that are read in a directory; empty means the usual endings of text and source code, for jsonl *.jsonl; a file that is named itself is always read."`
 	MaxBytes       int64    `yaml:"max_bytes" default:"0" min:"0" help:"Bytes of text to use: whole files in sorted order while they fit; 0 means all."`
 	Holdout        float64  `yaml:"holdout" default:"0.02" help:"Share of the documents that is held out for evaluation, more than 0 and less than 1."`
 	Seed           int64    `yaml:"seed" default:"0" help:"Decides which documents are held out, and the order of documents and packs."`
@@ -53,8 +58,14 @@ func (s Settings) Check() []error {
 			bad("path", "%q is not a valid pattern", p)
 		}
 	}
-	if len(s.Include) == 0 && slices.ContainsFunc(s.Path, func(p string) bool { return p != GoSource }) {
-		bad("include", "no pattern is given, so that no file of a directory would be read")
+	if s.Format != FormatText && s.Format != FormatJSONL {
+		bad("format", "%q is neither %s nor %s", s.Format, FormatText, FormatJSONL)
+	}
+	if s.Format == FormatJSONL && s.TextKey == "" {
+		bad("text_key", "is empty; name the key of the text in each line's object")
+	}
+	if s.Format == FormatJSONL && slices.Contains(s.Path, GoSource) {
+		bad("path", "%s is text, not %s", GoSource, FormatJSONL)
 	}
 	for _, p := range s.Include {
 		switch {
@@ -80,6 +91,23 @@ func (s Settings) Check() []error {
 		bad("vocab_size", "%d is less than 257: the 256 bytes and end-of-text", s.VocabSize)
 	}
 	return errs
+}
+
+// textPatterns are the endings that a directory is read by where the settings
+// name none.
+var textPatterns = strings.Fields(`*.txt *.text *.md *.rst *.tex *.org
+	*.go *.py *.c *.h *.cc *.cpp *.cxx *.hpp *.cu *.cuh *.rs *.java *.kt *.scala *.js *.jsx *.ts *.tsx *.rb *.php *.cs
+	*.swift *.jl *.lua *.pl *.r *.hs *.ml *.sh *.sql *.proto *.html *.css *.yaml *.yml *.toml`)
+
+// include returns the patterns that a directory is read by.
+func (s Settings) include() []string {
+	switch {
+	case len(s.Include) > 0:
+		return s.Include
+	case s.Format == FormatJSONL:
+		return []string{"*.jsonl"}
+	}
+	return textPatterns
 }
 
 func validPattern(p string) bool {

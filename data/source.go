@@ -22,16 +22,16 @@ type file struct {
 	size int64
 }
 
-// listFiles returns the chosen files of all sources, each once, sorted by name
-// and cut at s.MaxBytes. All paths that lead nowhere are reported at once.
+// listFiles returns the chosen files of all sources, each once, sorted by name.
+// Whole files, which are documents, are cut at s.MaxBytes. All paths that lead nowhere are reported at once.
 func listFiles(ctx context.Context, s Settings) ([]file, error) {
 	var files []file
 	var errs []error
 	for _, p := range s.Path {
-		found, err := listSource(ctx, p, s.Include)
+		found, err := listSource(ctx, p, s.include())
 		if err == nil && len(found) == 0 {
 			err = fmt.Errorf("data.path: %q: no file matches the patterns %s; name other files or extend data.include",
-				p, strings.Join(s.Include, " "))
+				p, strings.Join(s.include(), " "))
 		}
 		errs = append(errs, err)
 		files = append(files, found...)
@@ -41,6 +41,9 @@ func listFiles(ctx context.Context, s Settings) ([]file, error) {
 	}
 	slices.SortStableFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	files = slices.CompactFunc(files, func(a, b file) bool { return a.path == b.path })
+	if s.Format == FormatJSONL {
+		return files, nil
+	}
 	return firstBytes(files, s)
 }
 
@@ -58,10 +61,14 @@ func firstBytes(files []file, s Settings) ([]file, error) {
 		total += f.size
 	}
 	if total == 0 {
-		return nil, fmt.Errorf("data.path: the corpus is empty: %d files of 0 bytes in %s by the patterns %s",
-			len(files), strings.Join(s.Path, " "), strings.Join(s.Include, " "))
+		return nil, emptyCorpus(len(files), s)
 	}
 	return files, nil
+}
+
+func emptyCorpus(files int, s Settings) error {
+	return fmt.Errorf("data.path: the corpus is empty: %d files without text in %s by the patterns %s",
+		files, strings.Join(s.Path, " "), strings.Join(s.include(), " "))
 }
 
 // listSource lists one entry of Settings.Path.
