@@ -61,7 +61,7 @@ func TestEveryFieldStartsAtItsDefault(t *testing.T) {
 		Run:     runSettings{StoragePath: "runs"},
 	}
 	want.Train.Optimizer.LearningRate, want.Train.Optimizer.Decay = 1e-3, 0.1
-	if diff := cmp.Diff(want, r, cmp.AllowUnexported(modelSettings{})); diff != "" {
+	if diff := cmp.Diff(want, r); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -27,7 +27,7 @@ func FuzzLoad(f *testing.F) {
 		if mistakes(b) != nil {
 			return
 		}
-		if diff := cmp.Diff(r, load(t, b.Marshal()), unexported, emptyIsNil); diff != "" {
+		if diff := cmp.Diff(r, load(t, b.Marshal()), emptyIsNil); diff != "" {
 			t.Fatalf("%s\nin\n%s", diff, b.Marshal())
 		}
 	})

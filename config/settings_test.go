@@ -22,7 +22,7 @@ func (f finding) Error() string { return string(f) }
 type modelSettings struct {
 	Path    string `yaml:"path" default:"tiny" help:"A directory, a built-in shape or a name on the Hub."`
 	Dropout bool   `yaml:"dropout" help:"Whether to drop."`
-	private int    `yaml:"-"`
+	Cached  int    `yaml:"-"` // no setting: of whoever owns the section
 }
 
 type dataSettings struct {

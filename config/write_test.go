@@ -14,8 +14,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-var unexported = cmp.AllowUnexported(modelSettings{})
-
 // drawRun draws a configuration within its limits, with texts of all kinds.
 func drawRun(t *rapid.T) run {
 	var r run
@@ -86,7 +84,7 @@ func TestWhatMarshalWritesLoadsToTheSameValues(t *testing.T) {
 		want := drawRun(t)
 		text := copyInto(want).Marshal()
 		// An empty list and none are the same setting.
-		if diff := cmp.Diff(want, load(t, text), unexported, emptyIsNil); diff != "" {
+		if diff := cmp.Diff(want, load(t, text), emptyIsNil); diff != "" {
 			t.Fatalf("%s\nin\n%s", diff, text)
 		}
 	})
@@ -127,7 +125,7 @@ func TestSourcesInCommentsChangeNoValue(t *testing.T) {
 		var r run
 		b := config.Bind(&r)
 		b.Load(name, text)
-		if diff := cmp.Diff(load(t, text), load(t, b.MarshalSources()), unexported, emptyIsNil); diff != "" {
+		if diff := cmp.Diff(load(t, text), load(t, b.MarshalSources()), emptyIsNil); diff != "" {
 			t.Fatalf("%s\nin\n%s", diff, b.MarshalSources())
 		}
 	})
@@ -144,7 +142,7 @@ func TestTheTemplateIsTheDefaultsWithTheirHelp(t *testing.T) {
 	var want run
 	b := config.Bind(&want)
 	template := b.Template()
-	if diff := cmp.Diff(want, load(t, template), unexported, emptyIsNil); diff != "" {
+	if diff := cmp.Diff(want, load(t, template), emptyIsNil); diff != "" {
 		t.Error(diff)
 	}
 	b.Set("data.seed=5")

@@ -8,9 +8,9 @@ found=0
 while IFS=: read -r file line; do
 	target=$(sed -E 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/' <<<"$line")
 	echo "== $(dirname "$file") $target"
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "${1:-10s}" "./$(dirname "$file")"
+	go test -run '^$' -fuzz "^$target\$" -fuzztime "${1:-10s}" "$(dirname "$file")"
 	found=$((found + 1))
-done < <(git ls-files '*_test.go' | xargs grep -HE '^func Fuzz[A-Za-z0-9_]*\(' | sort)
+done < <(grep -rHE --include='*_test.go' --exclude-dir='.[a-z]*' '^func Fuzz[A-Za-z0-9_]*\(' . | sort)
 
 if [ "$found" = 0 ]; then
 	echo "no fuzz target found" >&2
