@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -254,3 +255,15 @@ type (
 
 func (endless) EndOfText() (int32, bool) { return 0, false }
 func (narrow) VocabSize() int            { return pairsEnd + 1 }
+
+func TestALongTokenisationTellsItsProgress(t *testing.T) {
+	l := new(lines)
+	m := newMeter([]document{{file: file{size: 3e6}}, {file: file{size: 1e6}}}, l.log)
+	m.add(3e6)
+	m.last, m.start = m.last.Add(-meterEvery), m.start.Add(-10*time.Second)
+	m.add(1e6)
+	m.add(0)
+	if got, want := l.String(), "tokenised 4 of 4 MB, 0.4 MB/s"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+}

@@ -223,3 +223,24 @@ func BenchmarkTrainTokenizer(b *testing.B) {
 		must(b, err)
 	}
 }
+
+// BenchmarkPrepareAgain is what a second run waits for: scan, tokenizer and
+// tokens from the cache.
+func BenchmarkPrepareAgain(b *testing.B) {
+	s := library(b, 10_000_000)
+	s.VocabSize, s.Holdout = 4096, 0.02
+	d, err := Prepare(b.Context(), s, nil, nil)
+	must(b, err)
+	bits, err := d.TrigramBitsPerByte(b.Context())
+	must(b, err)
+	perToken := float64(d.Stats.TextBytes) / float64(d.Stats.TrainTokens+d.Stats.HeldOutTokens)
+	b.SetBytes(d.Stats.TextBytes)
+	must(b, d.Close())
+	for b.Loop() {
+		d, err := Prepare(b.Context(), s, nil, nil)
+		must(b, err)
+		must(b, d.Close())
+	}
+	b.ReportMetric(bits, "trigram-bits/byte")
+	b.ReportMetric(perToken, "bytes/token")
+}

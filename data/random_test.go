@@ -36,6 +36,21 @@ func TestOrdersNeverChange(t *testing.T) {
 	}
 }
 
+// Above 2^63 almost half of all draws are rejected; accepted ones stay uniform.
+func TestBelowIsUniformForLargeNumbersToo(t *testing.T) {
+	const n, draws = 3 << 62, 30000
+	counts := [3]int{}
+	r := random{2}
+	for range draws {
+		counts[r.below(n)>>62]++
+	}
+	for i, c := range counts {
+		if c < draws/3-5*82 || c > draws/3+5*82 {
+			t.Errorf("third %d was drawn %d times of %d", i, c, draws)
+		}
+	}
+}
+
 func TestBelowIsUniform(t *testing.T) {
 	const n, draws = 7, 70000
 	counts := make([]int, n)

@@ -50,8 +50,3 @@ func (s *Sampler) ValidTokens(step int) int {
 	}
 	return n
 }
-
-// Epochs is how many epochs, in full and parts, have been seen after steps steps.
-func (s *Sampler) Epochs(steps int) float64 {
-	return float64(steps) * float64(s.batch) / float64(s.set.Packs())
-}
