@@ -190,3 +190,18 @@ func Format(op Op) string {
 	}
 	return s.String()
 }
+
+// Ops returns a new, empty operation of every kind.
+func Ops() []Op {
+	return []Op{
+		&MatMul{}, &BiasBackward{},
+		&AddRMSNorm{}, &AddRMSNormBackward{},
+		&QKNormRoPE{}, &QKNormRoPEBackward{},
+		&Attention{}, &AttentionBackward{}, &AttentionDecode{},
+		&Embed{}, &EmbedBackward{}, &SwiGLU{}, &SwiGLUBackward{},
+		&HeadLoss{},
+		&ReduceSum{}, &SumSquares{}, &CheckFinite{},
+		&AdamW{},
+		&Cast{}, &Copy{}, &Fill{},
+	}
+}

@@ -38,6 +38,9 @@ func (o *QKNormRoPE) Check() error {
 	c.tensor("K", o.K, false, k*o.HeadSize, o.Q.Type)
 	c.tensor("QWeight", o.QWeight, true, o.HeadSize, o.Q.Type)
 	c.tensor("KWeight", o.KWeight, !norm, o.HeadSize, o.Q.Type)
+	if !norm && !o.KWeight.Absent() {
+		c.failf("KWeight without QWeight")
+	}
 	checkRotation(c, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
 	c.tensor("QOut", o.QOut, false, q*o.HeadSize, o.Q.Type)
 	c.tensor("KOut", o.KOut, false, k*o.HeadSize, o.Q.Type)
@@ -139,6 +142,9 @@ func (o *QKNormRoPEBackward) Check() error {
 	c.tensor("K", o.K, !norm, k*o.HeadSize, typ)
 	c.tensor("QWeight", o.QWeight, true, o.HeadSize, typ)
 	c.tensor("KWeight", o.KWeight, !norm, o.HeadSize, typ)
+	if !norm && !o.KWeight.Absent() {
+		c.failf("KWeight without QWeight")
+	}
 	c.tensor("QRStd", o.QRStd, !norm, q, F32, F64)
 	c.tensor("KRStd", o.KRStd, !norm, k, F32, F64)
 	checkRotation(c, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
