@@ -121,7 +121,7 @@ const partial = ".partial-*"
 // cacheFull adds the remedy to an error of a full disk.
 func cacheFull(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("data.cache_dir: %w; token files take 0.4 to 0.7 times the bytes of the text: make room or set another data.cache_dir", err)
+		return fmt.Errorf("data.cache_dir: %w; token files take 2 bytes a token, 4 where the vocabulary is above 65,536: make room or set another data.cache_dir", err)
 	}
 	return err
 }

@@ -21,8 +21,8 @@ import (
 //	         that the tokens before end-of-text decode to; bytes of the first of
 //	         them
 //
-// The file is found by its key and checked as a whole when it is opened; it is
-// at most half as large as the text, which is hashed on the same occasion.
+// The file is found by its key and checked as a whole when it is opened: that
+// costs less than hashing the text, which is done on the same occasion.
 const (
 	tokenMagic  = "GOFSDPTK"
 	tokenFormat = 1
