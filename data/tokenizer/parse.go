@@ -65,12 +65,12 @@ func Parse(data []byte, name string) (*Tokenizer, error) {
 	}
 	c.model(file.Model, &t.rules)
 
-	model := c.vocab(file.Model.Vocab)
-	added := c.addedTokens(file.AddedTokens, model, t.nfc)
+	model, ids := c.vocab(file.Model.Vocab)
+	added := c.addedTokens(file.AddedTokens, model, ids, t.nfc)
 	if len(c.errs) > 0 {
 		return nil, c.err()
 	}
-	t.vocab = newVocabulary(model, added)
+	t.vocab = newVocabulary(model, ids, added)
 	t.merges = c.merges(file.Model.Merges, &t.vocab)
 	if missing := t.MissingBytes(); len(missing) > 0 && !isNull(file.Model.UnkToken) {
 		c.errorf("model.unk_token", "%s: supported is null when the vocabulary lacks a byte, and it lacks %d, the first is 0x%02X", file.Model.UnkToken, len(missing), missing[0])

@@ -1,18 +1,21 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// vocab reads model.vocab: an object of tokens and ids.
-func (c *checker) vocab(raw json.RawMessage) []modelToken {
+// vocab reads model.vocab, an object of tokens and ids. It returns the tokens
+// by rising id and the ids by name.
+func (c *checker) vocab(raw json.RawMessage) ([]modelToken, map[string]int32) {
 	s := jsonScanner{text: string(raw)}
 	if !s.take('{') {
 		c.errorf("model.vocab", "%s: must be an object of tokens and ids", short(raw))
-		return nil
+		return nil, nil
 	}
 	tokens := make([]modelToken, 0, len(raw)/20)
 	for !s.take('}') {
@@ -22,7 +25,7 @@ func (c *checker) vocab(raw json.RawMessage) []modelToken {
 		switch {
 		case !ok:
 			c.errorf("model.vocab", "token %q: its id must be an integer", token)
-			return nil
+			return nil, nil
 		case id < 0 || id >= maxVocab:
 			c.errorf("model.vocab", "token %q: id %d: supported are ids from 0 to %d", token, id, maxVocab-1)
 		case token == "":
@@ -32,27 +35,18 @@ func (c *checker) vocab(raw json.RawMessage) []modelToken {
 		}
 		s.take(',')
 	}
-	names := make(map[string]int32, len(tokens))
-	owners := make([]int32, maxIDOf(tokens)+1) // index of the token plus one
+	slices.SortStableFunc(tokens, func(a, b modelToken) int { return cmp.Compare(a.id, b.id) })
+	ids := make(map[string]int32, len(tokens))
 	for i, m := range tokens {
-		if other, twice := names[m.name]; twice {
+		if other, twice := ids[m.name]; twice {
 			c.errorf("model.vocab", "token %q appears twice, with ids %d and %d", m.name, other, m.id)
 		}
-		names[m.name] = m.id
-		if other := owners[m.id]; other > 0 {
-			c.errorf("model.vocab", "id %d belongs to two tokens, %q and %q", m.id, tokens[other-1].name, m.name)
+		ids[m.name] = m.id
+		if i > 0 && tokens[i-1].id == m.id {
+			c.errorf("model.vocab", "id %d belongs to two tokens, %q and %q", m.id, tokens[i-1].name, m.name)
 		}
-		owners[m.id] = int32(i) + 1
 	}
-	return tokens
-}
-
-func maxIDOf(tokens []modelToken) int32 {
-	largest := int32(-1)
-	for _, m := range tokens {
-		largest = max(largest, m.id)
-	}
-	return largest
+	return tokens, ids
 }
 
 // merges reads model.merges: a list of pairs, or of strings with a blank
@@ -106,7 +100,7 @@ func (s *jsonScanner) merge() (left, right string, ok bool) {
 // addedTokens reads added_tokens. Hugging Face's library takes the model's id if
 // the model has the token, and otherwise numbers the tokens itself, from the
 // number of the model's tokens on. The ids in the file must agree with that.
-func (c *checker) addedTokens(raw json.RawMessage, model []modelToken, nfc bool) map[int32]addedToken {
+func (c *checker) addedTokens(raw json.RawMessage, model []modelToken, ids map[string]int32, nfc bool) map[int32]addedToken {
 	var tokens []struct {
 		ID         int64  `json:"id"`
 		Content    string `json:"content"`
@@ -122,12 +116,6 @@ func (c *checker) addedTokens(raw json.RawMessage, model []modelToken, nfc bool)
 	if err := json.Unmarshal(raw, &tokens); err != nil {
 		c.errorf("added_tokens", "%v", err)
 		return nil
-	}
-	byName := make(map[string]int32, len(model))
-	byID := make(map[int32]string, len(model))
-	for _, m := range model {
-		byName[m.name] = m.id
-		byID[m.id] = m.name
 	}
 	added := make(map[int32]addedToken, len(tokens))
 	contents := make(map[string]bool, len(tokens))
@@ -157,7 +145,7 @@ func (c *checker) addedTokens(raw json.RawMessage, model []modelToken, nfc bool)
 		}
 		contents[spelling] = true
 		id := int32(a.ID)
-		want, inModel := byName[a.Content]
+		want, inModel := ids[a.Content]
 		if !inModel {
 			want = next
 			next++
@@ -165,13 +153,15 @@ func (c *checker) addedTokens(raw json.RawMessage, model []modelToken, nfc bool)
 		if id != want {
 			c.errorf(path, "id %d: Hugging Face's library gives it %d, the %s", id, want,
 				map[bool]string{true: "id in model.vocab", false: "next one after the model's tokens and those added before"}[inModel])
-		} else if name, taken := byID[id]; taken && name != a.Content {
-			c.errorf(path, "id %d: model.vocab gives it to %q", id, name)
+		} else if i, taken := slices.BinarySearchFunc(model, id, byID); taken && !inModel {
+			c.errorf(path, "id %d: model.vocab gives it to %q", id, model[i].name)
 		}
 		added[id] = addedToken{content: a.Content, special: a.Special, normalized: a.Normalized}
 	}
 	return added
 }
+
+func byID(m modelToken, id int32) int { return cmp.Compare(m.id, id) }
 
 // A jsonScanner walks over text that encoding/json found valid.
 type jsonScanner struct {

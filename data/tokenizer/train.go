@@ -50,10 +50,12 @@ func Train(texts iter.Seq2[string, error], o Options) (*Tokenizer, error) {
 		added[int32(o.VocabSize-len(o.SpecialTokens)+i)] = addedToken{content: s, special: true}
 	}
 	model := make([]modelToken, 256)
+	ids := make(map[string]int32)
 	for i, b := range bytesInAlphabetOrder() {
 		model[i] = modelToken{string(alphabet[b]), int32(i)}
+		ids[model[i].name] = int32(i)
 	}
-	t.vocab = newVocabulary(model, added)
+	t.vocab = newVocabulary(model, ids, added)
 	t.finish()
 
 	words, err := countWords(t, texts)
@@ -70,14 +72,14 @@ func Train(texts iter.Seq2[string, error], o Options) (*Tokenizer, error) {
 				o.VocabSize, len(model)+len(o.SpecialTokens), len(model)+len(o.SpecialTokens))
 		}
 		name := model[best.left()].name + model[best.right()].name
-		id, known := t.vocab.ids[name]
+		id, known := ids[name]
 		if known && int(id) >= wanted {
 			return nil, fmt.Errorf("tokenizer: special token %q is also a token that the text teaches; choose another", name)
 		}
 		if !known {
 			id = int32(len(model))
 			model = append(model, modelToken{name, id})
-			t.vocab.ids[name] = id
+			ids[name] = id
 		}
 		merges = append(merges, mergeSlot{best, mergeOf(len(merges), id)})
 		l.join(best, id)
@@ -86,7 +88,7 @@ func Train(texts iter.Seq2[string, error], o Options) (*Tokenizer, error) {
 	for _, m := range merges {
 		t.merges.add(m.pair, m.merge)
 	}
-	t.vocab = newVocabulary(model, added)
+	t.vocab = newVocabulary(model, ids, added)
 	t.finish()
 	return t, nil
 }

@@ -1,10 +1,6 @@
 package tokenizer
 
-import (
-	"cmp"
-	"slices"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // maxVocab bounds ids, so that a file with one huge id does not cost memory.
 // The largest vocabularies in use have about 2^18 entries.
@@ -64,7 +60,7 @@ type addedToken struct {
 type vocabulary struct {
 	// ids has every token under its name in the file, added ones too.
 	ids map[string]int32
-	// model is the part of ids that the file's model.vocab lists.
+	// model is the part of ids that the file's model.vocab lists, by rising id.
 	model []modelToken
 	added map[int32]addedToken
 	// The bytes of token id are text[starts[id]:starts[id+1]].
@@ -79,15 +75,14 @@ type modelToken struct {
 	id   int32
 }
 
-// newVocabulary takes tokens whose names and ids are distinct and in range.
-// An added token that the model lists too has one id in both. It sorts model.
-func newVocabulary(model []modelToken, added map[int32]addedToken) vocabulary {
-	v := vocabulary{ids: make(map[string]int32, len(model)+len(added)), model: model, added: added}
-	slices.SortFunc(model, func(a, b modelToken) int { return cmp.Compare(a.id, b.id) })
+// newVocabulary takes the model's tokens by rising id, the same by name, and
+// the added tokens. A token that is in both has the same id in both. It keeps
+// what it is given, and completes ids.
+func newVocabulary(model []modelToken, ids map[string]int32, added map[int32]addedToken) vocabulary {
+	v := vocabulary{ids: ids, model: model, added: added}
 	size := 0
-	for _, m := range model {
-		v.ids[m.name] = m.id
-		size = max(size, int(m.id)+1)
+	if len(model) > 0 {
+		size = int(model[len(model)-1].id) + 1
 	}
 	for id, a := range added {
 		v.ids[a.content] = id
