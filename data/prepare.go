@@ -81,20 +81,23 @@ func Prepare(ctx context.Context, s Settings, model *tokenizer.Tokenizer, log fu
 
 // readCorpus lists, checks and splits the documents.
 func readCorpus(ctx context.Context, s Settings) ([]document, error) {
-	files, err := listFiles(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	var docs []document
-	if s.Format == FormatJSONL {
-		docs, err = scanLines(ctx, files, s)
-	} else {
-		docs, err = scan(ctx, files)
-	}
+	docs, err := readDocuments(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	return docs, split(docs, s.Holdout, uint64(s.Seed))
+}
+
+// readDocuments lists and checks the documents.
+func readDocuments(ctx context.Context, s Settings) ([]document, error) {
+	files, err := listFiles(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if s.Format == FormatJSONL {
+		return scanLines(ctx, files, s)
+	}
+	return scan(ctx, files)
 }
 
 // prepare makes the data sets of documents that are split already.
