@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#include "gemm_parts.h"
+#include "gemm_units.h"
 
 enum {
   MAX_UNITS = 1024,  // longest block of k: a group of B is 256 KiB
@@ -21,6 +21,7 @@ enum {
   MAX_ROWS = 1024,   // packed rows of A: 4 MiB with 1024 units
   PACKED_A = 4 << 20,
   PACKED_B = 4 * MAX_UNITS * MAX_GROUP,
+  VECTOR_COLUMNS = 2048, // of a product with one row, whose sums stay in the first-level cache
   PARTIAL = 8 << 20, // fp32 sums of a bf16 result between blocks of k
   SMALL = 1 << 16,   // multiply-adds that are not worth waking a thread
 };
@@ -193,6 +194,32 @@ static void divide(plan *p, int threads) {
   }
 }
 
+// multiply_vector is one thread's part of a product with one row. The units of A go to scratch.
+static void multiply_vector(void *arg, int thread, int threads) {
+  const plan *p = arg;
+  const gk_matmul_args *x = p->args;
+  const int half_c = x->dtype_c == GK_BF16;
+  int64_t col, end;
+  gk_split(x->n, 32, thread, threads, &col, &end);
+  if (col == end) return;
+  int32_t *a = gk_pool_scratch(p->ctx->pool, thread);
+  gk_pack row = {.src = x->a, .k_contiguous = 1, .unit = p->unit, .count = 1, .k = x->k};
+  for (int64_t u = 0; u * p->unit_k < x->k; u++) a[u] = (int32_t)unit_at(&row, 0, u);
+  for (; col < end; col += VECTOR_COLUMNS) {
+    float sum[VECTOR_COLUMNS] = {0};
+    int64_t cols = least(VECTOR_COLUMNS, end - col);
+    for (int64_t j = 0; j < cols; j++) {
+      if (x->accumulate) sum[j] = read_float(at_c(p, 0, col + j), half_c);
+      else if (x->bias != NULL) sum[j] = read_float((const char *)x->bias + (col + j) * p->size_ab, p->unit != GK_UNIT_F32);
+    }
+    gk_vector(&(gk_pack){.src = (const char *)x->b + col * (x->trans_b ? x->k : 1) * p->size_ab,
+                         .stride = (x->trans_b ? x->k : x->n) * p->size_ab, .k_contiguous = x->trans_b,
+                         .unit = p->unit, .count = cols, .k = x->k},
+              a, sum);
+    for (int64_t j = 0; j < cols; j++) write_float(at_c(p, 0, col + j), half_c, sum[j]);
+  }
+}
+
 // multiply_plain is the definition, element by element. fmaf comes from the C library, which uses
 // the instruction where there is one.
 static void multiply_plain(void *arg, int thread, int threads) {
@@ -231,6 +258,11 @@ void gk_matmul(gk_ctx *ctx, const gk_matmul_args *x) {
   p.pack_a = x->trans_a || (half && !(dots && x->k % 2 == 0));
   int64_t units = (x->k + p.unit_k - 1) / p.unit_k, blocks = (units + MAX_UNITS - 1) / MAX_UNITS;
   p.block_k = round_up((units + blocks - 1) / blocks, 8) * p.unit_k;
+  if (x->m == 1 && units * 4 <= (int64_t)gk_pool_scratch_bytes(ctx->pool)) {
+    if (x->n * x->k < SMALL) multiply_vector(&p, 0, 1);
+    else gk_pool_run(ctx->pool, multiply_vector, &p);
+    return;
+  }
   divide(&p, gk_pool_threads(ctx->pool));
   if (p.row_parts * p.col_parts == 1) multiply(&p, 0, 1);
   else gk_pool_run(ctx->pool, multiply, &p);

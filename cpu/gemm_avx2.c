@@ -30,7 +30,7 @@ GK_INLINE GK_TARGET_AVX2 void store_bf16(void *p, __m256 v) {
 #define LANES 8
 #define FACTOR __m256
 #define LOAD_UNITS(p) _mm256_loadu_ps((const float *)(p))
-#define BROADCAST_UNIT(p) _mm256_broadcast_ss((const float *)(p))
+#define BROADCAST_UNIT(p) _mm256_set1_ps(gk_load_f32(p))
 #define MULADD(c, a, b) _mm256_fmadd_ps(a, b, c)
 #define LOAD(p) _mm256_loadu_ps((const float *)(p))
 #define STORE(p, v) _mm256_storeu_ps((float *)(p), v)

@@ -30,7 +30,7 @@ GK_INLINE GK_TARGET_AVX512 void store_bf16(void *p, __m512 v) {
 #define LANES 16
 #define FACTOR __m512
 #define LOAD_UNITS(p) _mm512_loadu_ps(p)
-#define BROADCAST_UNIT(p) _mm512_set1_ps(*(const float *)(p))
+#define BROADCAST_UNIT(p) _mm512_set1_ps(gk_load_f32(p))
 #define MULADD(c, a, b) _mm512_fmadd_ps(a, b, c)
 #define LOAD(p) _mm512_loadu_ps(p)
 #define STORE(p, v) _mm512_storeu_ps(p, v)
@@ -47,7 +47,7 @@ GK_INLINE GK_TARGET_AVX512 void store_bf16(void *p, __m512 v) {
 #define LANES 16
 #define FACTOR __m512i
 #define LOAD_UNITS(p) _mm512_loadu_si512(p)
-#define BROADCAST_UNIT(p) _mm512_set1_epi32(*(const int *)(p))
+#define BROADCAST_UNIT(p) _mm512_set1_epi32(gk_load_i32(p))
 #define MULADD(c, a, b) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define LOAD(p) _mm512_loadu_ps(p)
 #define STORE(p, v) _mm512_storeu_ps(p, v)

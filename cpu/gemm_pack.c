@@ -2,36 +2,15 @@
 
 // Packing: from rows in memory to the panels that register tiles read in order. AVX2 at every
 // level: packing is a few per cent of a product and bound by memory, wider vectors gain nothing.
-#include "gemm_parts.h"
+#include "gemm_units.h"
 
-#include <immintrin.h>
-
-// How far ahead of its use a line is asked for. Panels are as tall as 32 separate rows, more
-// streams than the hardware's prefetcher follows.
-enum { AHEAD = 256 };
-
-// element reads one 16-bit or 32-bit element.
-GK_INLINE const char *element(const gk_pack *p, int64_t v, int64_t k) {
-  const int64_t size = p->unit == GK_UNIT_F32 ? 4 : 2;
-  return p->k_contiguous ? p->src + v * p->stride + k * size : p->src + k * p->stride + v * size;
-}
-
-// unit_at is unit u of vector v: the plain definition that the vector code below follows.
-static uint32_t unit_at(const gk_pack *p, int64_t v, int64_t u) {
-  uint32_t whole;
-  uint16_t first, second = 0;
-  if (p->unit == GK_UNIT_F32) {
-    memcpy(&whole, element(p, v, u), 4);
-    return whole;
-  }
-  if (p->unit == GK_UNIT_WIDEN) {
-    memcpy(&first, element(p, v, u), 2);
-    return (uint32_t)first << 16;
-  }
-  memcpy(&first, element(p, v, 2 * u), 2);
-  if (2 * u + 1 < p->k) memcpy(&second, element(p, v, 2 * u + 1), 2);
-  return first | (uint32_t)second << 16;
-}
+enum {
+  // How far ahead of its use a line is asked for, in bytes and in units. Up to 32 rows are read
+  // side by side, or short pieces of many rows: the hardware's prefetcher follows neither.
+  AHEAD = 256,
+  ROWS_AHEAD = 16,
+  STRIP = 64, // vectors that are packed together where k is not contiguous
+};
 
 GK_INLINE char *place(const gk_pack *p, int64_t units, int64_t v, int64_t u) {
   int64_t panel = v / p->width;
@@ -45,29 +24,6 @@ GK_INLINE GK_TARGET_AVX2 void put8(const gk_pack *p, int64_t units, int64_t v, i
   } else {
     _mm_storeu_si128((__m128i *)place(p, units, v, u), _mm256_castsi256_si128(x));
     _mm_storeu_si128((__m128i *)place(p, units, v + 4, u), _mm256_extracti128_si256(x, 1));
-  }
-}
-
-GK_INLINE GK_TARGET_AVX2 __m256i load8(const char *from, int unit) {
-  if (unit != GK_UNIT_WIDEN) return _mm256_loadu_si256((const __m256i *)from);
-  return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 16);
-}
-
-GK_INLINE GK_TARGET_AVX2 void transpose8(__m256i r[8]) {
-  __m256i s[8], t[8];
-  GK_UNROLL for (int i = 0; i < 4; i++) {
-    s[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    s[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  GK_UNROLL for (int i = 0; i < 2; i++) {
-    t[4 * i] = _mm256_unpacklo_epi64(s[4 * i], s[4 * i + 2]);
-    t[4 * i + 1] = _mm256_unpackhi_epi64(s[4 * i], s[4 * i + 2]);
-    t[4 * i + 2] = _mm256_unpacklo_epi64(s[4 * i + 1], s[4 * i + 3]);
-    t[4 * i + 3] = _mm256_unpackhi_epi64(s[4 * i + 1], s[4 * i + 3]);
-  }
-  GK_UNROLL for (int i = 0; i < 4; i++) {
-    r[i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
-    r[i + 4] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
   }
 }
 
@@ -92,23 +48,21 @@ GK_INLINE GK_TARGET_AVX2 void pack_rows(const gk_pack *p, int64_t units, int64_t
   }
 }
 
-// Vectors whose units lie a row apart: rows are cut into the panels' widths. The two rows of a pair
-// are interleaved.
-GK_INLINE GK_TARGET_AVX2 void pack_columns(const gk_pack *p, int64_t units, int64_t v8, int64_t u_full,
+// Vectors whose units lie a row apart: rows are cut into the panels' widths, a few lines of a row at
+// a time. Panels are often a power of two apart, so writing many of them at once would crowd one
+// set of the first-level cache. The two rows of a pair are interleaved.
+GK_INLINE GK_TARGET_AVX2 void pack_columns(const gk_pack *p, int64_t units, int64_t v8, int64_t whole,
                                            int unit) {
   const int64_t rows = unit == GK_UNIT_PAIR ? 2 : 1, size = unit == GK_UNIT_F32 ? 4 : 2;
-  for (int64_t u = 0; u < u_full; u++) {
-    const char *from = p->src + u * rows * p->stride;
-    for (int64_t v = 0; v < v8; v += 8) {
-      __m256i x;
-      if (unit == GK_UNIT_PAIR) {
-        __m128i even = _mm_loadu_si128((const __m128i *)(from + v * size));
-        __m128i odd = _mm_loadu_si128((const __m128i *)(from + p->stride + v * size));
-        x = _mm256_set_m128i(_mm_unpackhi_epi16(even, odd), _mm_unpacklo_epi16(even, odd));
-      } else {
-        x = load8(from + v * size, unit);
+  for (int64_t strip = 0; strip < v8; strip += STRIP) {
+    int64_t end = strip + STRIP < v8 ? strip + STRIP : v8;
+    for (int64_t u = 0; u < whole; u++) {
+      const char *from = p->src + u * rows * p->stride;
+      for (int64_t v = strip; v < end; v += 8) {
+        for (int64_t r = 0; r < rows && (v - strip) % 16 == 0; r++)
+          __builtin_prefetch(from + (ROWS_AHEAD * rows + r) * p->stride + v * size);
+        put8(p, units, v, u, join8(from + v * size, p->stride, unit));
       }
-      put8(p, units, v, u, x);
     }
   }
 }

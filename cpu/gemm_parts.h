@@ -49,4 +49,9 @@ typedef struct gk_pack {
 
 void gk_pack_avx2(const gk_pack *p);
 
+// gk_vector is a row vector times a matrix, without packing: sum[v] continues its chain over
+// a[u] and unit u of vector v of b, for all of them. Of b, width and dst are not used. GK_UNIT_PAIR
+// needs level avx512bf16, the others avx2.
+void gk_vector(const gk_pack *b, const int32_t *a, float *sum);
+
 #endif

@@ -33,6 +33,19 @@ enum gk_dtype { GK_F32 = 0, GK_BF16 = 1 };
 #define GK_UNROLL _Pragma("GCC unroll 32")
 #endif
 
+// Loads that need no alignment and no declared type.
+GK_INLINE float gk_load_f32(const void *p) {
+  float x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+
+GK_INLINE int32_t gk_load_i32(const void *p) {
+  int32_t x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+
 // bf16 is the upper half of a float.
 typedef uint16_t gk_bf16;
 

@@ -15,31 +15,32 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// Two units with a latency of 4 cycles need 8 independent chains; AVX2 has 16 registers, so 12
-// chains fit beside the factors. Values stay 0: neither denormals nor infinities disturb.
-// The empty assembler statement keeps the compiler from folding the loop.
-enum { CHAINS = 12, ROUNDS = 4096 };
+// Two units with a latency of 4 cycles (6 for the dot product) need 8 (12) independent chains.
+// AVX2 has 16 registers: 12 chains fit beside the factors; AVX-512 has 32. Values stay 0: neither
+// denormals nor infinities disturb. The empty assembler statement keeps the loop from being folded.
+enum { CHAINS = 12, WIDE_CHAINS = 24, ROUNDS = 4096 };
 
-#define FLOP_LOOP(NAME, TARGET, VEC, ZERO, FACTOR, FACTORS, STEP, KEEP) \
-  TARGET static void NAME(void) {                                       \
-    VEC sum[CHAINS];                                                    \
-    FACTORS x = FACTOR;                                                 \
-    GK_UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = ZERO;           \
-    for (int r = 0; r < ROUNDS; r++) {                                  \
-      GK_UNROLL for (int i = 0; i < CHAINS; i++) {                      \
-        sum[i] = STEP;                                                  \
-        __asm__ volatile("" : KEEP(sum[i]));                            \
-      }                                                                 \
-    }                                                                   \
+#define FLOP_LOOP(NAME, N, TARGET, VEC, ZERO, FACTORS, FACTOR, STEP, KEEP) \
+  TARGET static void NAME(void) {                                          \
+    VEC sum[N];                                                            \
+    FACTORS x = FACTOR;                                                    \
+    __asm__ volatile("" : KEEP(x));                                        \
+    GK_UNROLL for (int i = 0; i < N; i++) sum[i] = ZERO;                   \
+    for (int r = 0; r < ROUNDS; r++) {                                     \
+      GK_UNROLL for (int i = 0; i < N; i++) {                              \
+        sum[i] = STEP;                                                     \
+        __asm__ volatile("" : KEEP(sum[i]));                               \
+      }                                                                    \
+    }                                                                      \
   }
 
-FLOP_LOOP(flops_generic, , float, 0, 0, float, sum[i] + x * x, "+x")
-FLOP_LOOP(flops_avx2, GK_TARGET_AVX2, __m256, _mm256_setzero_ps(), _mm256_setzero_ps(), __m256,
-          _mm256_fmadd_ps(x, x, sum[i]), "+x")
-FLOP_LOOP(flops_avx512, GK_TARGET_AVX512, __m512, _mm512_setzero_ps(), _mm512_setzero_ps(), __m512,
-          _mm512_fmadd_ps(x, x, sum[i]), "+v")
-FLOP_LOOP(flops_bf16, GK_TARGET_AVX512BF16, __m512, _mm512_setzero_ps(),
-          (__m512bh)_mm512_setzero_si512(), __m512bh, _mm512_dpbf16_ps(sum[i], x, x), "+v")
+FLOP_LOOP(flops_generic, CHAINS, , float, 0, float, 0, sum[i] * x + x, "+x")
+FLOP_LOOP(flops_avx2, CHAINS, GK_TARGET_AVX2, __m256, _mm256_setzero_ps(), __m256,
+          _mm256_setzero_ps(), _mm256_fmadd_ps(x, x, sum[i]), "+x")
+FLOP_LOOP(flops_avx512, WIDE_CHAINS, GK_TARGET_AVX512, __m512, _mm512_setzero_ps(), __m512,
+          _mm512_setzero_ps(), _mm512_fmadd_ps(x, x, sum[i]), "+v")
+FLOP_LOOP(flops_bf16, WIDE_CHAINS, GK_TARGET_AVX512BF16, __m512, _mm512_setzero_ps(), __m512i,
+          _mm512_setzero_si512(), _mm512_dpbf16_ps(sum[i], (__m512bh)x, (__m512bh)x), "+v")
 
 typedef struct {
   gk_ctx *ctx;
@@ -78,24 +79,25 @@ static double sum_rates(gk_ctx *ctx, const double *rates) {
 double gk_peak_flops(gk_ctx *ctx, int dtype, double seconds) {
   double rates[gk_pool_threads(ctx->pool)];
   peak_task p = {.ctx = ctx, .seconds = seconds, .rates = rates};
-  int flops_a_lane = 2, lanes = 1;
+  int flops_a_lane = 2, lanes = 1, chains = CHAINS;
   p.loop = flops_generic;
   if (ctx->isa >= GK_AVX2) p.loop = flops_avx2, lanes = 8;
-  if (ctx->isa >= GK_AVX512) p.loop = flops_avx512, lanes = 16;
+  if (ctx->isa >= GK_AVX512) p.loop = flops_avx512, lanes = 16, chains = WIDE_CHAINS;
   if (ctx->isa >= GK_AVX512BF16 && dtype == GK_BF16) p.loop = flops_bf16, flops_a_lane = 4;
-  p.flops = (double)ROUNDS * CHAINS * lanes * flops_a_lane;
+  p.flops = (double)ROUNDS * chains * lanes * flops_a_lane;
   gk_pool_run(ctx->pool, measure_flops, &p);
   return sum_rates(ctx, rates);
 }
 
-// Plain stores at -O3 width are enough to saturate memory from one core.
-__attribute__((optimize("O3"))) static void copy(float *restrict a, const float *restrict b, int64_t n) {
+static void copy(float *restrict a, const float *restrict b, int64_t n) {
   memcpy(a, b, (size_t)n * sizeof *a);
 }
 
-__attribute__((optimize("O3"))) static void triad(float *restrict a, const float *restrict b,
-                                                  const float *restrict c, int64_t n) {
-  for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3.0f * c[i];
+// Four lanes are enough: one core saturates memory. n is a multiple of 4, for a pool splits by 1024.
+static void triad(float *restrict a, const float *restrict b, const float *restrict c, int64_t n) {
+  typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+  for (int64_t i = 0; i < n; i += 4)
+    *(four *)(a + i) = *(const four *)(b + i) + 3.0f * *(const four *)(c + i);
 }
 
 static void measure_bandwidth(void *arg, int thread, int threads) {
@@ -124,7 +126,7 @@ double gk_peak_bandwidth(gk_ctx *ctx, int kind, size_t bytes, double seconds) {
   madvise(map, 3 * bytes, MADV_HUGEPAGE);
 #endif
   peak_task p = {.ctx = ctx, .seconds = seconds, .rates = rates, .kind = kind};
-  p.n = (int64_t)(bytes / sizeof(float));
+  p.n = (int64_t)(bytes / sizeof(float) / 1024 * 1024);
   p.a = (float *)map, p.b = (float *)(map + bytes), p.c = (float *)(map + 2 * bytes);
   gk_pool_run(ctx->pool, measure_bandwidth, &p);
   munmap(map, 3 * bytes);
