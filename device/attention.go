@@ -103,11 +103,11 @@ type AttentionBackward struct {
 	Start Tensor `op:"r"`
 	Out   Tensor `op:"r"`
 	LSE   Tensor `op:"r"`
-	DOut  Tensor `op:"r"` // as Q
-	D     Tensor `op:"w"` // [Seqs·SeqLen,Heads] F32: scratch
-	DQ    Tensor `op:"w"` // as Q
-	DK    Tensor `op:"w"` // as K
-	DV    Tensor `op:"w"` // as K
+	DOut  Tensor `op:"r"`       // as Q
+	D     Tensor `op:"scratch"` // [Seqs·SeqLen,Heads] F32
+	DQ    Tensor `op:"w"`       // as Q
+	DK    Tensor `op:"w"`       // as K
+	DV    Tensor `op:"w"`       // as K
 
 	Seqs, SeqLen, Heads, KVHeads, HeadSize int
 	Scale                                  float32

@@ -26,7 +26,7 @@ type Executor interface {
 // A failed stream skips operations but still records, so that no other stream
 // waits for ever.
 func NewHost(info Info, open func(stream string) (Executor, error)) Device {
-	return &host{info: info, memory: &hostMemory{maps: map[Addr][]byte{}}, open: open}
+	return &host{info: info, memory: &hostMemory{}, open: open}
 }
 
 // NewReference returns a Device that runs every operation's Reference: slow,
@@ -48,12 +48,12 @@ type memory interface {
 	Close() error
 }
 
-// host is a Device of goroutines. Wrappers that must see an operation finish
-// are hosts too: their memory is the inner device, their executors its streams.
+// host is a Device of goroutines.
 type host struct {
 	info Info
 	memory
 	open  func(stream string) (Executor, error)
+	inner bool                       // memory and executors are another device's
 	pause func(stream string) func() // nil, or what makes each stream's pauses
 
 	mu      sync.Mutex
@@ -71,6 +71,7 @@ func (h *host) NewStream(name string) Stream {
 		panic(fmt.Sprintf("device: stream %s of a closed device", name))
 	}
 	s := newHostStream(name)
+	s.inner = h.inner
 	if exec, err := h.open(name); err != nil {
 		s.broken = fmt.Errorf("stream %s: %w", name, err)
 		s.err = s.broken
@@ -108,7 +109,7 @@ func (h *host) Close() error {
 // hostMemory maps buffers outside of the Go heap.
 type hostMemory struct {
 	mu   sync.Mutex
-	maps map[Addr][]byte
+	maps map[Addr][]byte // made by the first Alloc
 }
 
 // Alloc returns pages of their own: zeroed, and aligned to a page.
@@ -124,6 +125,9 @@ func (m *hostMemory) Alloc(size int64) (Buffer, error) {
 	addr := addrOf(bytes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.maps == nil {
+		m.maps = map[Addr][]byte{}
+	}
 	m.maps[addr] = bytes
 	return Buffer{Addr: addr, Size: size, Host: bytes}, nil
 }

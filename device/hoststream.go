@@ -22,6 +22,7 @@ type command struct {
 // hostStream is a goroutine that works off a queue.
 type hostStream struct {
 	name   string
+	inner  bool     // the executor is a stream, whose errors name it already
 	exec   Executor // nil where it could not be opened
 	broken error    // why it could not
 	pause  func()   // nil, or what to do before each command
@@ -87,10 +88,10 @@ func (s *hostStream) execute(op Op) (err error) {
 			err = fmt.Errorf("stream %s: %s: %v\n%s", s.name, Name(op), p, debug.Stack())
 		}
 	}()
-	if err := s.exec.Run(op); err != nil {
-		return fmt.Errorf("stream %s: %w", s.name, err)
+	if err = s.exec.Run(op); err != nil && !s.inner {
+		err = fmt.Errorf("stream %s: %w", s.name, err)
 	}
-	return nil
+	return err
 }
 
 // IndexError says that an operation met a number in memory (a token id, a

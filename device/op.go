@@ -12,7 +12,8 @@ import (
 //
 // A struct's Tensor fields are its operands; their tag says the access: "r"
 // read, "w" written whole, "rw" both, "acc" read too only where the struct's
-// Accumulate is true. Operands may not overlap unless the field's comment says
+// Accumulate is true, "scratch" written in any way and of no meaning after.
+// Operands may not overlap unless the field's comment says
 // which may be one and the same.
 type Op interface {
 	// Check returns what is wrong with sizes and types, all of it.
@@ -45,6 +46,8 @@ type Operand struct {
 	Name   string
 	T      *Tensor
 	Access Access
+	// Scratch says that the operation only keeps something there for itself.
+	Scratch bool
 }
 
 var tensorType = reflect.TypeFor[Tensor]()
@@ -66,6 +69,8 @@ func Operands(op Op) []Operand {
 			o.Access = Read
 		case "w":
 			o.Access = Write
+		case "scratch":
+			o.Access, o.Scratch = Write, true
 		case "rw":
 			o.Access = ReadWrite
 		case "acc":

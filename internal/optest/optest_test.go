@@ -37,7 +37,7 @@ func TestCompareFindsOneElementThatIsWrong(t *testing.T) {
 			c.Op.Reference()
 			again.Reference()
 			for _, o := range device.Operands(again) {
-				if o.Name == "D" {
+				if o.Scratch {
 					continue
 				}
 				i := rng.IntN(int(o.T.Len))
