@@ -25,9 +25,12 @@ type Settings struct {
 
 	Optimizer fsdp.Optimizer `yaml:"optimizer" help:"AdamW."`
 
-	Seed      uint64 `yaml:"seed" default:"0" help:"Decides fresh weights and what is sampled."`
+	Weights   string `yaml:"weights" default:"auto" enum:"auto,load,fresh" help:"What to begin with: the model's weights, or fresh ones from the seed; auto takes the model's where it has some."`
+	Seed      int64  `yaml:"seed" default:"0" help:"Decides fresh weights and what is sampled."`
 	EvalEvery int    `yaml:"eval_every" default:"0" min:"0" help:"Steps between evaluations on held-out text; 0 evaluates at the end only. The last one always takes all held-out text."`
 	EvalPacks int    `yaml:"eval_packs" default:"32" min:"0" help:"Held-out sequences of an evaluation within the run; 0 means all."`
+
+	Baseline string `yaml:"baseline" default:"show" enum:"none,show,beat" help:"Compare at the end with a model of each byte given the two before it, counted on the training text: not at all, show its bits per byte, or fail where it is not beaten."`
 
 	Sample Sample `yaml:"sample" help:"What the model continues at the end, to be looked at."`
 }

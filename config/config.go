@@ -1,0 +1,43 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/gofsdp/gofsdp/data"
+	"github.com/gofsdp/gofsdp/train"
+)
+
+// Config is the whole configuration of a run. Model, Data and Train describe
+// the work; Scaling and Run say where and how it runs, and --cluster replaces
+// those two alone.
+type Config struct {
+	Model   string         `yaml:"model" default:"tiny" help:"A directory with a Hugging Face config.json; a built-in shape, which needs no download (tiny, smollm2-135m, qwen3-0.6b, qwen2.5-0.5b, -1.5b, -3b, -7b); or a Hub name such as Qwen/Qwen2.5-1.5B, found in the local Hugging Face cache."`
+	Data    data.Settings  `yaml:"data" help:"The text, and how it is cut into sequences."`
+	Train   train.Settings `yaml:"train" help:"The training itself."`
+	Scaling Scaling        `yaml:"scaling" help:"What computes."`
+	Run     Run            `yaml:"run" help:"Where the run leaves its files."`
+}
+
+// Cluster names the sections that --cluster replaces.
+var Cluster = []string{"scaling", "run"}
+
+// Scaling says what computes. Its name is Ray Train's.
+type Scaling struct {
+	Threads int    `yaml:"threads" default:"0" min:"0" help:"Threads that compute; 0 takes all cores that the process may use. The number changes no result."`
+	ISA     string `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
+}
+
+// Run says where a run leaves its files. Its names are Ray Train's.
+type Run struct {
+	Name        string `yaml:"name" default:"" help:"Name of the run's directory, which must not exist; empty takes a new numbered one."`
+	StoragePath string `yaml:"storage_path" default:"runs" help:"Directory in which the run's directory is made."`
+}
+
+// Check returns what is wrong between sections.
+func (c Config) Check() []error {
+	var errs []error
+	if c.Model == "" {
+		errs = append(errs, fmt.Errorf("model: name a directory, a built-in shape or a Hub name"))
+	}
+	return errs
+}

@@ -1,0 +1,129 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/gofsdp/gofsdp/checkpoint"
+
+	"github.com/gofsdp/gofsdp/data/tokenizer"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+// Type returns the type that computes.
+func (s Settings) Type() device.DType {
+	if s.Precision == "bf16" {
+		return device.BF16
+	}
+	return device.F32
+}
+
+// PlanOptions returns what a run of these settings needs of a plan, with
+// sequences of seqLen tokens.
+func (s Settings) PlanOptions(cfg model.Config, seqLen int) fsdp.Options {
+	o := fsdp.Options{
+		Model: cfg, Type: s.Type(), Train: true, Eval: true, Seqs: s.Micro(seqLen), SeqLen: seqLen, HeadRows: s.HeadRows,
+		Recompute: fsdp.Recompute(s.Recompute), Optimizer: s.Optimizer,
+	}
+	if len(s.Sample.Prompts) > 0 {
+		o.Decoding = Decoding(min(seqLen, cfg.MaxPositions))
+	}
+	return o
+}
+
+// prefill is the tokens of a prompt that are processed at once.
+const prefill = 64
+
+// Decoding returns the plan of generating one sequence of up to length tokens.
+func Decoding(length int) fsdp.Decoding {
+	return fsdp.Decoding{Seqs: 1, CacheLen: length, Prefill: min(prefill, length)}
+}
+
+// OpenModel resolves a model's name and loads its tokenizer, nil where it has
+// none. The weights are opened, and so checked, where they are there and
+// wanted: mode is auto, load or fresh. The caller closes them.
+func OpenModel(name, mode string) (model.Source, *tokenizer.Tokenizer, *checkpoint.Weights, error) {
+	src, err := model.Resolve(name)
+	if err != nil {
+		return src, nil, nil, fmt.Errorf("model: %w", err)
+	}
+	if mode == "load" && !src.HasWeights {
+		return src, nil, nil, fmt.Errorf("train.weights: load, but the model %s has no weights: name a directory that has, or begin with fresh ones", name)
+	}
+	var errs []error
+	var tok *tokenizer.Tokenizer
+	var weights *checkpoint.Weights
+	if src.Dir != "" {
+		path := filepath.Join(src.Dir, "tokenizer.json")
+		if _, err := os.Stat(path); err == nil {
+			tok, err = tokenizer.Load(path)
+			errs = append(errs, err)
+		}
+		if src.HasWeights && mode != "fresh" {
+			weights, err = checkpoint.OpenWeights(src.Dir, src.Config)
+			errs = append(errs, err)
+		}
+	}
+	return src, tok, weights, errors.Join(errs...)
+}
+
+// CheckMemory returns an error where a plan cannot fit the device.
+func CheckMemory(p *fsdp.Plan, info device.Info) error {
+	if info.Memory > 0 && p.Arena > info.Memory {
+		return fmt.Errorf("the run needs %s of memory and %s has %s: take a smaller train.micro_batch, train.recompute block, a shorter data.sequence_length or a smaller model (gofsdp plan shows what takes how much)",
+			Bytes(p.Arena), info.Name, Bytes(info.Memory))
+	}
+	return nil
+}
+
+// SetWeights fills an engine from files, or where weights is nil with fresh
+// values from seed, on all cores.
+func SetWeights(e *fsdp.Engine, weights *checkpoint.Weights, seed uint64) error {
+	if weights != nil {
+		weights.Load(e.Param)
+		return e.Refresh()
+	}
+	type piece struct {
+		param model.Param
+		first int
+		dst   []float32
+	}
+	const length = 1 << 20
+	pieces := make(chan piece)
+	var wait sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for p := range pieces {
+				e.Plan.Model.InitParam(p.dst, p.param, seed, p.first)
+			}
+		})
+	}
+	for _, p := range e.Plan.Model.Params() {
+		dst := e.Param(p.Name)
+		for i := 0; i < len(dst); i += length {
+			pieces <- piece{p, i, dst[i:min(i+length, len(dst))]}
+		}
+	}
+	close(pieces)
+	wait.Wait()
+	return e.Refresh()
+}
+
+// Bytes writes a size as people do: 2.13 GiB, 512 KiB.
+func Bytes(n int64) string {
+	x, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for ; x >= 1024 && i < len(units)-1; i++ {
+		x /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %s", x, units[i])
+}

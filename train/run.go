@@ -1,0 +1,152 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gofsdp/gofsdp/checkpoint"
+	"github.com/gofsdp/gofsdp/data"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/model"
+	"github.com/gofsdp/gofsdp/record"
+)
+
+// Work is what a run does, wherever it runs.
+type Work struct {
+	Model string
+	Data  data.Settings
+	Train Settings
+}
+
+// Run is a run that is ready to go: everything that can be wrong with its
+// model, its text and its size has been found.
+type Run struct {
+	Work
+	Model  model.Source
+	Data   *data.Data
+	Engine *fsdp.Engine
+	dev    device.Device
+}
+
+// Open prepares a run on dev: it resolves and checks the model, plans, checks
+// that the plan fits, reads and tokenises the text, and sets the weights. log
+// gets lines for the user. The caller closes the run, then the device.
+func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...any)) (r *Run, err error) {
+	src, tok, weights, err := OpenModel(w.Model, w.Train.Weights)
+	if err != nil {
+		return nil, err
+	}
+	if weights != nil {
+		defer func() { err = errors.Join(err, weights.Close()) }()
+	}
+	plan, err := fsdp.NewPlan(w.Train.PlanOptions(src.Config, w.Data.SequenceLength))
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckMemory(plan, dev.Info()); err != nil {
+		return nil, err
+	}
+	if w.Data.Tokenizer == data.TokenizerModel && tok == nil {
+		return nil, fmt.Errorf("data.tokenizer: the model %s has no tokenizer.json: name one, or train one (data.tokenizer: train)", w.Model)
+	}
+	r = &Run{Work: w, Model: src, dev: dev}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+			r = nil
+		}
+	}()
+	if r.Data, err = data.Prepare(ctx, w.Data, tok, log); err != nil {
+		return r, err
+	}
+	if int(r.Data.MaxID) >= src.Config.Vocab {
+		return r, fmt.Errorf("data.tokenizer: the text has token %d, but the model's vocabulary has %d: this is not the model's tokenizer", r.Data.MaxID, src.Config.Vocab)
+	}
+	if _, err = data.NewSampler(r.Data.Train, w.Train.Batch); err != nil {
+		return r, err
+	}
+	if r.Engine, err = fsdp.NewEngine(plan, dev); err != nil {
+		return r, err
+	}
+	return r, SetWeights(r.Engine, weights, uint64(w.Train.Seed))
+}
+
+// Close gives back what Open took. The device stays open.
+func (r *Run) Close() error {
+	var errs []error
+	if r.Engine != nil {
+		errs = append(errs, r.Engine.Close())
+	}
+	if r.Data != nil {
+		errs = append(errs, r.Data.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Train runs all steps and the last evaluation; see Job.
+func (r *Run) Train(ctx context.Context, report Reporter) (Summary, error) {
+	j := Job{Settings: r.Work.Train, Engine: r.Engine, Device: r.dev, Train: r.Data.Train, HeldOut: r.Data.HeldOut, Report: report}
+	return j.Run(ctx)
+}
+
+// Generate continues a prompt as the settings' sample says.
+func (r *Run) Generate(ctx context.Context, prompt string, emit func([]byte)) error {
+	return Generate(ctx, r.Engine, r.Data.Tokenizer, prompt, r.Work.Train.Sample, uint64(r.Work.Train.Seed), emit)
+}
+
+// DiskBytes is what the run's directory will need at the least: the weights.
+func (r *Run) DiskBytes() int64 { return 4*r.Model.Config.NumParams() + 1<<20 }
+
+// Export writes the weights as a Hugging Face directory.
+func (r *Run) Export(dir string) error {
+	tok, err := r.Data.Tokenizer.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	return checkpoint.WriteHuggingFace(dir, checkpoint.Export{Config: r.Model.Config, Weight: r.Engine.Param, Tokenizer: tok})
+}
+
+// Outline says in a line what the run does.
+func (r *Run) Outline() string {
+	p, s := r.Engine.Plan, r.Work.Train
+	steps := s.Plan(r.Data.Train)
+	return fmt.Sprintf("%s parameters in %s, %d steps of %d × %d tokens, %s of memory, %s",
+		count(float64(p.Model.NumParams())), s.Precision, steps, s.Batch, p.SeqLen, Bytes(p.Arena), r.place())
+}
+
+func (r *Run) place() string {
+	i := r.dev.Info()
+	return fmt.Sprintf("%d threads of %s (%s)", i.Threads, i.Name, i.ISA)
+}
+
+// Describe fills in what the run knows of its record.
+func (r *Run) Describe(rec *record.Run) {
+	i, d, src := r.dev.Info(), r.Data, r.Model
+	rec.ISA, rec.Threads = record.Known(i.ISA), record.Known(i.Threads)
+	rec.Model = record.Model{Family: record.Known(src.Config.Family), Source: record.Known(src.Name), Parameters: record.Known(src.Config.NumParams())}
+	rec.Data = record.Data{
+		Fingerprint: record.Known(d.Fingerprint),
+		Documents:   record.Known(int64(d.Train.Documents())), Tokens: record.Known(d.Train.Tokens()),
+		HeldOutDocuments: record.Known(int64(d.HeldOut.Documents())), HeldOutTokens: record.Known(d.HeldOut.Tokens()),
+	}
+	rec.Seeds = map[string]uint64{"data": uint64(r.Work.Data.Seed), "train": uint64(r.Work.Train.Seed)}
+}
+
+// Figures fills in what came out. flops is the work of a token, peak what the
+// device can do in a second, 0 where that is not known.
+func (s Summary) Figures(rec *record.Run, flops, peak float64) {
+	f := &rec.Figures
+	f.Steps, f.Tokens, f.Seconds = record.Known(int64(s.Steps)), record.Known(s.Tokens), record.Known(s.Seconds)
+	if s.Steps > 0 {
+		rate := float64(s.Tokens) / s.Seconds
+		f.Loss, f.TokensPerSecond = record.Known(s.Loss), record.Known(rate)
+		if peak > 0 {
+			f.ShareOfPeak = record.Known(rate * flops / peak)
+		}
+	}
+	if s.HeldOut.Targets > 0 {
+		f.HeldOutLoss, f.BitsPerByte = record.Known(s.HeldOut.Loss), record.Known(s.HeldOut.BitsPerByte)
+	}
+}

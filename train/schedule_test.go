@@ -1,0 +1,130 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLearningRatesFollowTheirSchedule(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    Settings
+		at   map[int]float64 // of 100 steps
+	}{
+		{"cosine", Settings{LR: 1, MinLR: 0.2, Warmup: 20, Schedule: "cosine"}, map[int]float64{0: 0.05, 9: 0.5, 19: 1, 20: 1, 60: 0.6, 99: 0.2 + 0.8*(1+math.Cos(math.Pi*79/80))/2}},
+		{"linear", Settings{LR: 1, Schedule: "linear"}, map[int]float64{0: 1, 50: 0.5, 75: 0.25}},
+		{"constant", Settings{LR: 1, MinLR: 0.5, Warmup: 2, Schedule: "constant"}, map[int]float64{0: 0.5, 1: 1, 99: 1}},
+		{"wsd", Settings{LR: 1, MinLR: 0, Warmup: 10, DecaySteps: 40, Schedule: "wsd"}, map[int]float64{9: 1, 59: 1, 60: 1, 80: 0.5, 99: 0.025}},
+		{"wsd with a fifth of decay", Settings{LR: 1, Schedule: "wsd"}, map[int]float64{79: 1, 80: 1, 90: 0.5}},
+	} {
+		for step, want := range c.at {
+			if got := c.s.Rate(step, 100); math.Abs(got-want) > 1e-12 {
+				t.Errorf("%s: the rate of step %d is %v, want %v", c.name, step, got, want)
+			}
+		}
+	}
+}
+
+func TestAMicroBatchDividesTheBatch(t *testing.T) {
+	for _, c := range []struct{ batch, micro, length, want int }{
+		{8, 0, 512, 4}, {8, 0, 1 << 20, 1}, {7, 0, 512, 1}, {6, 0, 512, 3}, {8, 2, 16, 2}, {3, 0, 16, 3},
+	} {
+		if got := (Settings{Batch: c.batch, MicroBatch: c.micro}).Micro(c.length); got != c.want {
+			t.Errorf("batch %d of %d tokens: micro-batches of %d, want %d", c.batch, c.length, got, c.want)
+		}
+	}
+}
+
+func TestSettingsThatContradictEachOtherAreAllNamed(t *testing.T) {
+	s := Settings{Batch: 8, MicroBatch: 3, Steps: 10, Warmup: 12, DecaySteps: 1, LR: 1, MinLR: 2, Precision: "f32"}
+	s.Optimizer.Beta1, s.Optimizer.Beta2, s.Optimizer.Stochastic = 1, 1, true
+	var keys []string
+	for _, err := range s.Check() {
+		key, _, _ := strings.Cut(err.Error(), ":")
+		keys = append(keys, key)
+	}
+	want := "train.micro_batch train.warmup train.min_lr train.decay_steps train.optimizer.beta1 train.optimizer.beta2 train.optimizer.stochastic_rounding"
+	if got := strings.Join(keys, " "); got != want {
+		t.Errorf("found %s\nwant  %s", got, want)
+	}
+}
+
+func TestDrawsFollowTheDistribution(t *testing.T) {
+	logits := []float32{0, 1, 2, float32(math.Inf(-1))}
+	c := chooser{temperature: 1, topP: 1, seed: 3}
+	var counts [4]int
+	const n = 20000
+	for range n {
+		counts[c.choose(logits)]++
+	}
+	sum := 1 + math.E + math.E*math.E
+	for i, p := range []float64{1 / sum, math.E / sum, math.E * math.E / sum, 0} {
+		if got := float64(counts[i]) / n; math.Abs(got-p) > 0.012 {
+			t.Errorf("token %d was drawn with frequency %.3f, its probability is %.3f", i, got, p)
+		}
+	}
+	greedy, narrow := chooser{}, chooser{temperature: 1, topP: 0.6}
+	for range 100 {
+		if greedy.choose(logits) != 2 || narrow.choose(logits) != 2 {
+			t.Fatal("the likeliest token was not taken")
+		}
+	}
+	again := chooser{temperature: 1, topP: 1, seed: 3}
+	other := chooser{temperature: 1, topP: 1, seed: 3}
+	for i := range 50 {
+		if again.choose(logits) != other.choose(logits) {
+			t.Fatalf("draw %d of one seed differs", i)
+		}
+	}
+}
+
+func TestProgressOnATerminalIsOneLine(t *testing.T) {
+	var b strings.Builder
+	c := Console{Out: &b, Terminal: true, FLOPsPerToken: 1e9, PeakFLOPS: 1e13}
+	for step := 1; step <= 3; step++ {
+		if err := c.Step(StepReport{Step: step, Steps: 3, Loss: 5.25 / float64(step), Tokens: 5000, Seconds: 1}); err != nil {
+			t.Fatal(err)
+		}
+		c.printed = time.Time{}
+	}
+	if err := c.Evaluated(3, Evaluation{Loss: 4, BitsPerByte: 2}); err != nil {
+		t.Fatal(err)
+	}
+	want := "\r\x1b[Kstep 1/3  loss 5.2500  5000 tokens/s  50% of peak  left 2s" +
+		"\r\x1b[Kstep 2/3  loss 2.6250  5000 tokens/s  50% of peak  left 1s" +
+		"\r\x1b[Kstep 3/3  loss 1.7500  5000 tokens/s  50% of peak  took 3s\n" +
+		"\r\x1b[Kstep 3  held-out loss 4.0000  2.000 bits per byte\n"
+	if b.String() != want {
+		t.Errorf("printed %q\nwant    %q", b.String(), want)
+	}
+}
+
+func TestProgressElsewhereIsALineNowAndThen(t *testing.T) {
+	var b strings.Builder
+	c := Console{Out: &b}
+	for step := 1; step <= 50; step++ {
+		if err := c.Step(StepReport{Step: step, Steps: 50, Loss: 1, Tokens: 10, Seconds: 0.001}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lines := strings.Count(b.String(), "\n"); lines != 2 {
+		t.Errorf("%d lines for 50 fast steps, want the first and the last:\n%s", lines, b.String())
+	}
+	if strings.ContainsAny(b.String(), "\r\x1b") {
+		t.Error("control characters outside of a terminal")
+	}
+}
+
+func ExampleBytes() {
+	for _, n := range []int64{12, 2048, 5 << 20, 12345678901} {
+		fmt.Println(Bytes(n))
+	}
+	// Output:
+	// 12 B
+	// 2 KiB
+	// 5 MiB
+	// 11.5 GiB
+}
