@@ -47,8 +47,8 @@ func (o *AdamW) Check() error {
 	c.tensor("Param", o.Param, false, o.N, F32, F64)
 	c.tensor("M", o.M, false, o.N, o.Param.Type)
 	c.tensor("V", o.V, false, o.N, o.Param.Type)
-	c.tensor("Grad", o.Grad, false, o.N, F32, BF16, F64)
-	c.tensor("Hyper", o.Hyper, false, HyperLen, F32, F64)
+	c.tensor("Grad", o.Grad, false, o.N, append(wide(o.Param.Type), BF16)...)
+	c.tensor("Hyper", o.Hyper, false, HyperLen, wide(o.Param.Type)...)
 	c.tensor("Copy", o.Copy, true, o.N, BF16)
 	if o.Stochastic && o.Copy.Absent() {
 		c.failf("stochastic rounding without a bf16 copy")
@@ -102,9 +102,14 @@ func StochasticBF16(x float32, random uint64) uint16 {
 
 // Random returns 64 random bits, a pure function of its arguments: splitmix64's
 // finaliser (Steele, Lea and Flood, OOPSLA 2014) over each of them in turn.
-func Random(seed, step, index uint64) uint64 {
-	return mix(mix(mix(seed)+step) + index)
-}
+func Random(seed, step, index uint64) uint64 { return RandomAt(RandomKey(seed, step), index) }
+
+// RandomKey returns what of Random does not depend on the index.
+func RandomKey(seed, step uint64) uint64 { return mix(mix(seed) + step) }
+
+// RandomAt returns Random's bits for an index: RandomAt(RandomKey(s, t), i) is
+// Random(s, t, i).
+func RandomAt(key, index uint64) uint64 { return mix(key + index) }
 
 func mix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15

@@ -65,9 +65,9 @@ func (c Config) InitParam(dst []float32, p Param, seed uint64, first int) {
 	case Normal:
 		h := fnv.New64a()
 		h.Write([]byte(p.Name))
-		key, quantiles, std := h.Sum64(), normalQuantiles(), float32(c.InitStd)
+		key, quantiles, std := device.RandomKey(seed, h.Sum64()), normalQuantiles(), float32(c.InitStd)
 		for i := range dst {
-			r := device.Random(seed, key, uint64(first+i))
+			r := device.RandomAt(key, uint64(first+i))
 			bin, frac := r>>(64-quantileBits), float32(r<<quantileBits>>40)*(1.0/(1<<24))
 			lo, hi := quantiles[bin], quantiles[bin+1]
 			dst[i] = std * (lo + frac*(hi-lo))
