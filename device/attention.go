@@ -33,7 +33,7 @@ func (o *Attention) Check() error {
 	c.tensor("V", o.V, false, k, o.Q.Type)
 	c.tensor("Start", o.Start, false, rows, I32)
 	c.tensor("Out", o.Out, false, q, o.Q.Type)
-	c.tensor("LSE", o.LSE, false, rows*o.Heads, F32, F64)
+	c.tensor("LSE", o.LSE, false, rows*o.Heads, wide(o.Q.Type)...)
 	return c.err()
 }
 
@@ -125,9 +125,9 @@ func (o *AttentionBackward) Check() error {
 	c.tensor("V", o.V, false, k, typ)
 	c.tensor("Start", o.Start, false, rows, I32)
 	c.tensor("Out", o.Out, false, q, typ)
-	c.tensor("LSE", o.LSE, false, rows*o.Heads, F32, F64)
+	c.tensor("LSE", o.LSE, false, rows*o.Heads, wide(typ)...)
 	c.tensor("DOut", o.DOut, false, q, typ)
-	c.tensor("D", o.D, false, rows*o.Heads, F32, F64)
+	c.tensor("D", o.D, false, rows*o.Heads, wide(typ)...)
 	c.tensor("DQ", o.DQ, false, q, typ)
 	c.tensor("DK", o.DK, false, k, typ)
 	c.tensor("DV", o.DV, false, k, typ)

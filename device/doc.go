@@ -8,6 +8,10 @@
 // differs from step to step (learning rate, clip factor, token ids) is read
 // from memory, so that a launched operation never changes.
 //
+// NewHost makes a Device of goroutines from anything that executes operations;
+// NewReference is one that runs the references. NewRecorder, NewDelayer and
+// NewNaNFinder wrap any Device.
+//
 // The package knows shapes and numbers. It must not know models, ranks, plans,
 // files or any particular device: implementations (cpu, cuda) import it, and
 // only the command line picks one.

@@ -30,8 +30,8 @@ func (o *HeadLoss) Check() error {
 	c.positive("Vocab", o.Vocab)
 	c.tensor("Logits", o.Logits, false, o.Rows*o.Vocab, F32, BF16, F64)
 	c.tensor("Targets", o.Targets, false, o.Rows, I32)
-	c.tensor("Scale", o.Scale, !o.Backward, 1, F32, F64)
-	c.tensor("Loss", o.Loss, false, o.Rows, F32, F64)
+	c.tensor("Scale", o.Scale, !o.Backward, 1, wide(o.Logits.Type)...)
+	c.tensor("Loss", o.Loss, false, o.Rows, wide(o.Logits.Type)...)
 	return c.err()
 }
 

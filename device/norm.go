@@ -30,7 +30,7 @@ func (o *AddRMSNorm) Check() error {
 	c.tensor("Weight", o.Weight, false, o.Dim, o.X.Type)
 	c.tensor("Sum", o.Sum, o.Residual.Absent(), n, o.X.Type)
 	c.tensor("Out", o.Out, false, n, o.X.Type)
-	c.tensor("RStd", o.RStd, false, o.Rows, F32, F64)
+	c.tensor("RStd", o.RStd, false, o.Rows, wide(o.X.Type)...)
 	if o.Residual.Absent() && !o.Sum.Absent() {
 		c.failf("Sum without Residual")
 	}
@@ -93,7 +93,7 @@ func (o *AddRMSNormBackward) Check() error {
 	c.tensor("DSum", o.DSum, true, n, o.DOut.Type)
 	c.tensor("Sum", o.Sum, false, n, o.DOut.Type)
 	c.tensor("Weight", o.Weight, false, o.Dim, o.DOut.Type)
-	c.tensor("RStd", o.RStd, false, o.Rows, F32, F64)
+	c.tensor("RStd", o.RStd, false, o.Rows, wide(o.DOut.Type)...)
 	c.tensor("DX", o.DX, false, n, o.DOut.Type)
 	c.tensor("DWeight", o.DWeight, false, o.Dim, o.DOut.Type, F32)
 	return c.err()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -127,7 +128,7 @@ func (c *checker) failf(format string, args ...any) {
 }
 
 // tensor requires n elements of one of the types; an absent operand passes
-// where optional.
+// where optional. A type that comes from a missing operand (None) says nothing.
 func (c *checker) tensor(name string, t Tensor, optional bool, n int, types ...DType) {
 	if t.Absent() {
 		if !optional {
@@ -138,12 +139,16 @@ func (c *checker) tensor(name string, t Tensor, optional bool, n int, types ...D
 	if t.Len != int64(n) {
 		c.failf("%s has %d elements, want %d", name, t.Len, n)
 	}
+	var allowed []DType
 	for _, typ := range types {
-		if t.Type == typ {
+		if typ == None || typ == t.Type {
 			return
 		}
+		if !slices.Contains(allowed, typ) {
+			allowed = append(allowed, typ)
+		}
 	}
-	c.failf("%s is %s, want one of %v", name, t.Type, types)
+	c.failf("%s is %s, want one of %v", name, t.Type, allowed)
 }
 
 // positive requires sizes of at least one.
@@ -151,6 +156,15 @@ func (c *checker) positive(name string, n int) {
 	if n < 1 {
 		c.failf("%s is %d, want at least 1", name, n)
 	}
+}
+
+// wide returns what statistics, tables and scales beside operands of typ may
+// be: fp32, or float64 where the operands are.
+func wide(typ DType) []DType {
+	if typ == F64 {
+		return []DType{F32, F64}
+	}
+	return []DType{F32}
 }
 
 func (c *checker) err() error { return errors.Join(c.errs...) }

@@ -140,6 +140,8 @@ func TestCheckSaysAllThatIsWrongAtOnce(t *testing.T) {
 			"HeadLoss: Scale is missing"}},
 		"sources of two types": {&ReduceSum{Srcs: []Tensor{{Type: BF16, Len: 2}, f(2)}, Dst: Tensor{Type: F64, Len: 2}, N: 2}, []string{
 			"ReduceSum: Srcs[1] is f32, Srcs[0] is bf16", "ReduceSum: Dst is f64, want one of [f32 bf16]"}},
+		"statistics wider than need be": {&HeadLoss{Logits: f(3), Targets: ints(1), Loss: Tensor{Type: F64, Len: 1}, Rows: 1, Vocab: 3}, []string{
+			"HeadLoss: Loss is f64, want one of [f32]"}},
 		"no sources": {&ReduceSum{Dst: f(2), N: 2}, []string{"ReduceSum: the number of sources is 0, want at least 1"}},
 		"stochastic rounding of nothing": {&AdamW{Param: f(1), M: f(1), V: f(1), Grad: f(1), Hyper: f(HyperLen), N: 1, Stochastic: true}, []string{
 			"AdamW: stochastic rounding without a bf16 copy"}},

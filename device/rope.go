@@ -41,11 +41,11 @@ func (o *QKNormRoPE) Check() error {
 	if !norm && !o.KWeight.Absent() {
 		c.failf("KWeight without QWeight")
 	}
-	checkRotation(c, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
+	checkRotation(c, o.Q.Type, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
 	c.tensor("QOut", o.QOut, false, q*o.HeadSize, o.Q.Type)
 	c.tensor("KOut", o.KOut, false, k*o.HeadSize, o.Q.Type)
-	c.tensor("QRStd", o.QRStd, !norm, q, F32, F64)
-	c.tensor("KRStd", o.KRStd, !norm, k, F32, F64)
+	c.tensor("QRStd", o.QRStd, !norm, q, wide(o.Q.Type)...)
+	c.tensor("KRStd", o.KRStd, !norm, k, wide(o.Q.Type)...)
 	return c.err()
 }
 
@@ -145,9 +145,9 @@ func (o *QKNormRoPEBackward) Check() error {
 	if !norm && !o.KWeight.Absent() {
 		c.failf("KWeight without QWeight")
 	}
-	c.tensor("QRStd", o.QRStd, !norm, q, F32, F64)
-	c.tensor("KRStd", o.KRStd, !norm, k, F32, F64)
-	checkRotation(c, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
+	c.tensor("QRStd", o.QRStd, !norm, q, wide(typ)...)
+	c.tensor("KRStd", o.KRStd, !norm, k, wide(typ)...)
+	checkRotation(c, typ, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
 	c.tensor("DQ", o.DQ, false, q*o.HeadSize, typ)
 	c.tensor("DK", o.DK, false, k*o.HeadSize, typ)
 	c.tensor("DQWeight", o.DQWeight, !norm, o.HeadSize, typ, F32)
@@ -197,9 +197,9 @@ func checkHeads(c *checker, rows, heads, kvHeads, headSize int) {
 	}
 }
 
-func checkRotation(c *checker, pos, cos, sin Tensor, rows, positions, headSize int) {
+func checkRotation(c *checker, typ DType, pos, cos, sin Tensor, rows, positions, headSize int) {
 	c.positive("Positions", positions)
 	c.tensor("Pos", pos, false, rows, I32)
-	c.tensor("Cos", cos, false, positions*headSize/2, F32, F64)
-	c.tensor("Sin", sin, false, positions*headSize/2, F32, F64)
+	c.tensor("Cos", cos, false, positions*headSize/2, wide(typ)...)
+	c.tensor("Sin", sin, false, positions*headSize/2, wide(typ)...)
 }
