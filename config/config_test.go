@@ -12,27 +12,27 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestTranscripts runs testdata/*.txt: below each command stand files as in a txtar archive, which
-// are loaded in order (cluster.yaml replaces scaling and run; set holds one assignment a line), and
+// TestTranscripts runs testdata/*.txt: below each command stand files, each after its name, which are
+// loaded in order (cluster.yaml replaces scaling and run; set holds one assignment a line), and
 // below ---- what the user reads, or what was set. go test ./config -args -rewrite refreshes them.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var r run
 			b := config.Bind(&r)
-			for _, f := range txtar.Parse([]byte(d.Input)).Files {
-				switch f.Name {
+			for _, part := range strings.Split("\n"+d.Input, "\n-- ")[1:] {
+				name, text, _ := strings.Cut(part, " --\n")
+				switch name {
 				case "set":
-					for line := range strings.Lines(string(f.Data)) {
-						b.Set(strings.TrimSuffix(line, "\n"))
+					for line := range strings.SplitSeq(text, "\n") {
+						b.Set(line)
 					}
 				case "cluster.yaml":
-					b.Replace(f.Name, f.Data, "scaling", "run")
+					b.Replace(name, []byte(text), "scaling", "run")
 				default:
-					b.Load(f.Name, f.Data)
+					b.Load(name, []byte(text))
 				}
 			}
 			if err := b.Check(); err != nil {
