@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/data"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/train"
+)
+
+type evalCommand struct {
+	modelFlags
+	Text           []string `arg:"" help:"Files, directories or globs; all of it is evaluated."`
+	SequenceLength int      `default:"512" help:"Tokens that the model sees at once."`
+}
+
+// Run prints loss and bits per byte.
+func (c *evalCommand) Run(a *app) (err error) {
+	if c.SequenceLength < 2 {
+		return asUser(fmt.Errorf("--sequence-length must be at least 2"))
+	}
+	dev, err := openDevice(config.Scaling{Threads: c.Threads, ISA: "auto"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	m, err := train.OpenForUse(c.Model, c.Precision, dev, func(o *fsdp.Options, _ func(string) int) error {
+		o.Eval, o.SeqLen = true, c.SequenceLength
+		o.Seqs = max(2048/c.SequenceLength, 1)
+		return nil
+	})
+	if err != nil {
+		return asUser(err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	text := defaultData(c.Text)
+	text.SequenceLength = c.SequenceLength
+	set, err := data.PrepareHeldOut(a.ctx, text, m.Tokenizer, nil)
+	if err != nil {
+		return asUser(err)
+	}
+	defer func() { err = errors.Join(err, set.Close()) }()
+	ev, err := train.Evaluate(a.ctx, m.Engine, set.HeldOut, 0)
+	if err != nil {
+		return err
+	}
+	a.printf("loss %.4f nats a token over %d tokens, %.3f bits per byte over %d bytes\n", ev.Loss, ev.Targets, ev.BitsPerByte, set.HeldOut.TargetBytes())
+	return nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/train"
+)
+
+// modelFlags are the flags of whoever opens a model for use.
+type modelFlags struct {
+	Model     string `arg:"" help:"Directory with weights, such as runs/quickstart-0001/model, or a Hub name in the local cache."`
+	Precision string `default:"f32" enum:"f32,bf16" help:"What weights and activations compute in: f32 or bf16."`
+	Threads   int    `default:"0" help:"Threads that compute; 0 takes all cores."`
+}
+
+type generateCommand struct {
+	modelFlags
+	Prompt      string  `short:"p" help:"Text to continue; - reads standard input."`
+	Tokens      int     `short:"n" default:"128" help:"Most tokens to add."`
+	Temperature float64 `default:"0.8" help:"0 always takes the likeliest token."`
+	TopP        float64 `default:"0.95" help:"Draw from the likeliest tokens that together have this probability."`
+	Seed        uint64  `default:"0" help:"The same seed draws the same text."`
+}
+
+// Run prints the prompt and its continuation.
+func (c *generateCommand) Run(a *app) (err error) {
+	if c.Tokens < 1 || c.Temperature < 0 || c.TopP < 0 || c.TopP > 1 {
+		return asUser(fmt.Errorf("--tokens must be at least 1, --temperature at least 0 and --top-p between 0 and 1"))
+	}
+	if c.Prompt == "-" {
+		text, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return err
+		}
+		c.Prompt = string(text)
+	}
+	dev, err := openDevice(config.Scaling{Threads: c.Threads, ISA: "auto"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	m, err := train.OpenForUse(c.Model, c.Precision, dev, func(o *fsdp.Options, tokens func(string) int) error {
+		n := tokens(c.Prompt) + c.Tokens
+		if n > o.Model.MaxPositions {
+			return fmt.Errorf("prompt and continuation have %d tokens, the model has %d positions: ask for fewer --tokens", n, o.Model.MaxPositions)
+		}
+		o.Decoding = train.Decoding(n + 1)
+		return nil
+	})
+	if err != nil {
+		return asUser(err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	a.printf("%s", c.Prompt)
+	s := train.Sample{Tokens: c.Tokens, Temperature: c.Temperature, TopP: c.TopP}
+	err = train.Generate(a.ctx, m.Engine, m.Tokenizer, c.Prompt, s, c.Seed, func(text []byte) { a.printf("%s", text) })
+	a.printf("\n")
+	return errors.Join(err, a.ctx.Err())
+}
