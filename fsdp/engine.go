@@ -201,15 +201,22 @@ func (e *Engine) Locate(b Batch, scale float32, first bool, stream device.Stream
 	return e.run(e.micro(first), stream)
 }
 
-// Describe names an operation of a bound program by unit and cut point, and ""
-// where it is none of the engine's.
-func (e *Engine) Describe(op device.Op) string {
+// Describe names an operand of a bound program's operation by program, unit, cut
+// point and buffer, and returns "" where the operation is none of the engine's.
+func (e *Engine) Describe(op device.Op, operand string) string {
 	for _, b := range e.bound {
 		for i, o := range b.ops {
-			if o == op {
-				s := b.plan.Steps[i]
-				return fmt.Sprintf("%s, %s, %s", b.plan.Name, e.Plan.Units[s.Unit].Name, s.Cut)
+			if o != op {
+				continue
 			}
+			s := b.plan.Steps[i]
+			where := fmt.Sprintf("%s, %s, %s", b.plan.Name, e.Plan.Units[s.Unit].Name, s.Cut)
+			for _, x := range device.Operands(s.Op) {
+				if x.Name == operand {
+					where += ", " + e.Plan.Buffers[x.T.Buf-1].Name
+				}
+			}
+			return where
 		}
 	}
 	return ""
