@@ -65,6 +65,12 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 	near(t, "Attention", values(att.Out), 1, 10, 2, 20, 5, 50, 6, 60)
 	near(t, "Attention's LSE", values(att.LSE), 0, math.Ln2, 0, math.Ln2)
 
+	// Query heads 0 and 1 read key-value head 0, heads 2 and 3 head 1.
+	gqa := &Attention{Q: vector(m, make([]float64, 8)...), K: vector(m, 1, 2, 3, 4), V: vector(m, 5, 6, 7, 8), Start: ints(m, 0),
+		Out: m.Blank(F64, 8), LSE: m.Blank(F64, 4), Seqs: 1, SeqLen: 1, Heads: 4, KVHeads: 2, HeadSize: 2, Scale: 1}
+	mustRun(t, gqa)
+	near(t, "Attention of four heads on two", values(gqa.Out), 5, 6, 5, 6, 7, 8, 7, 8)
+
 	loss := &HeadLoss{Logits: vector(m, 7, 7, 7, 7, 0, math.Log(3), math.Inf(-1), math.Inf(-1)), Targets: ints(m, 2, 1), Scale: vector(m, 4),
 		Loss: m.Blank(F64, 2), Rows: 2, Vocab: 4, Backward: true}
 	mustRun(t, loss)
@@ -225,6 +231,28 @@ func TestALossInChunksIsTheWholeLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestSumSquaresAddsSixteenLanesABlock(t *testing.T) {
+	rng := optest.Rand(t)
+	x := optest.NewMemory(t, rng).Normal(F32, 2*NormBlock+100, 0, 1)
+	op := &SumSquares{X: x, Out: optest.NewMemory(t, rng).Blank(F64, 1), N: int(x.Len)}
+	mustRun(t, op)
+	want := 0.0
+	for _, block := range [][]float32{x.F32()[:NormBlock], x.F32()[NormBlock : 2*NormBlock], x.F32()[2*NormBlock:]} {
+		ofBlock := 0.0
+		for lane := range 16 {
+			ofLane := 0.0
+			for i := lane; i < len(block); i += 16 {
+				ofLane += float64(block[i]) * float64(block[i]) // exact
+			}
+			ofBlock += ofLane
+		}
+		want += ofBlock
+	}
+	if got := op.Out.F64()[0]; got != want {
+		t.Fatalf("%v, want the bits of %v", got, want)
+	}
 }
 
 // The blocks' sums, computed one by one and added in order, are the whole's
