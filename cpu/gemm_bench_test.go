@@ -41,7 +41,7 @@ func BenchmarkMatMul(b *testing.B) {
 						defer pool.close()
 						p := newProduct(r, layout.m, layout.n, layout.k, layout.transA, layout.transB, typ, typ, "zero")
 						p.C = tensor(p.c, typ)
-						defer func() { keep = nil }()
+						defer unmap()
 						pool.matMul(&p.MatMul)
 						peak := pool.peakFLOPS(typ, 50*time.Millisecond)
 						b.ResetTimer()

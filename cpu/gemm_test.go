@@ -7,7 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -75,34 +77,47 @@ func (p *product) at(i, j int) float32 {
 	return sum
 }
 
-// tensor copies values into new memory of the type, an odd number of elements off its start.
+// tensor copies values into memory of its own that ends where a page begins that nobody may touch.
 func tensor(values []float32, typ device.DType) device.Tensor {
 	if values == nil {
 		return device.Tensor{}
 	}
-	t := device.Tensor{Type: typ, Len: int64(len(values))}
-	if typ == device.BF16 {
-		mem := make([]uint16, len(values)+1)[1:]
-		for i, v := range values {
-			mem[i] = device.ToBF16(v)
-		}
-		t.Addr = device.Addr(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
-		keep = append(keep, mem)
+	page, size := syscall.Getpagesize(), len(values)*int(typ.Size())
+	mem, err := syscall.Mmap(-1, 0, (size+page-1)/page*page+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err == nil {
+		err = syscall.Mprotect(mem[len(mem)-page:], syscall.PROT_NONE)
+	}
+	if err != nil {
+		panic(err)
+	}
+	mapped = append(mapped, mem)
+	first := unsafe.Pointer(&mem[len(mem)-page-size])
+	t := device.Tensor{Type: typ, Len: int64(len(values)), Addr: device.Addr(uintptr(first))}
+	if typ == device.F32 {
+		copy(t.F32(), values)
 		return t
 	}
-	mem := make([]float32, len(values)+1)[1:]
-	copy(mem, values)
-	t.Addr = device.Addr(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
-	keep = append(keep, mem)
+	for i, v := range values {
+		t.BF16()[i] = device.ToBF16(v)
+	}
 	return t
 }
 
-// keep holds what tensor gave out by address, which the garbage collector does not see.
-var keep []any
+// mapped is what tensor gave out; unmap takes it back.
+var mapped [][]byte
+
+func unmap() {
+	for _, mem := range mapped {
+		if err := syscall.Munmap(mem); err != nil {
+			panic(err)
+		}
+	}
+	mapped = nil
+}
 
 func floats(t device.Tensor) []float32 {
 	if t.Type == device.F32 {
-		return t.F32()
+		return slices.Clone(t.F32())
 	}
 	out := make([]float32, t.Len)
 	for i, v := range t.BF16() {
@@ -218,7 +233,7 @@ func TestEveryElementIsOneChainOfFusedMultiplyAddsInTheOrderOfK(t *testing.T) {
 				}
 			}
 		}
-		keep = nil
+		unmap()
 	}
 }
 
@@ -252,7 +267,7 @@ func TestLargeProductsHaveTheBitsOfTheChainAtAnyThreadCount(t *testing.T) {
 						}
 					}
 				}
-				keep = nil
+				unmap()
 			}
 		}
 	}
@@ -260,6 +275,7 @@ func TestLargeProductsHaveTheBitsOfTheChainAtAnyThreadCount(t *testing.T) {
 
 func TestAProductWritesNothingOutsideOfC(t *testing.T) {
 	r := seed(t)
+	defer unmap()
 	for name, pool := range pools(t) {
 		for _, typ := range types {
 			m, n, k := 1+r.IntN(20), 1+r.IntN(70), 1+r.IntN(20)
@@ -283,9 +299,43 @@ func TestAProductAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.close()
+	defer unmap()
 	p := newProduct(seed(t), 64, 64, 64, false, true, device.F32, device.F32, "bias")
 	p.run(t, pool)
 	if n := testing.AllocsPerRun(100, func() { pool.matMul(&p.MatMul) }); n != 0 {
 		t.Errorf("a product makes %v allocations", n)
+	}
+}
+
+func TestABF16ResultRoundsToNearestEvenAndKeepsInfinitiesAndNaN(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	defer unmap()
+	for name, pool := range pools(t) {
+		for _, m := range []int{1, 9} {
+			// Each column of B sums two numbers; the second decides how the first is rounded.
+			columns := [][2]float32{
+				{1, 0x1p-8}, {1 + 0x1p-7, 0x1p-8}, {1, 0x1.02p-8}, {-1, -0x1.02p-8}, {inf, 1}, {-inf, 1},
+				{inf, -inf}, {nan, 1}, {0x1.FEp127, 0x1p119}, {0x1.FEp127, 0x1p118}, {0, 0}, {3, 0},
+			}
+			for len(columns) < 64 { // whole tiles too
+				columns = append(columns, columns[len(columns)%12])
+			}
+			p := &product{MatMul: device.MatMul{M: m, N: len(columns), K: 2}}
+			p.c = make([]float32, m*len(columns))
+			for _, row := range []int{0, 1} {
+				for _, column := range columns {
+					p.b = append(p.b, column[row])
+				}
+			}
+			p.a = slices.Repeat([]float32{1, 1}, m)
+			p.A, p.B, p.C = tensor(p.a, device.BF16), tensor(p.b, device.BF16), device.Tensor{Type: device.BF16}
+			for e, got := range p.run(t, pool) {
+				column := columns[e%len(columns)]
+				want := device.FromBF16(device.ToBF16(column[0] + column[1]))
+				if math.Float32bits(got) != math.Float32bits(want) && !(got != got && want != want) {
+					t.Errorf("%s, %d rows: %x + %x = %x, want %x", name, m, column[0], column[1], got, want)
+				}
+			}
+		}
 	}
 }
