@@ -19,9 +19,9 @@ type Executor interface {
 
 // NewHost returns a Device whose memory is the host's and whose streams are
 // goroutines. For each stream it opens an Executor, by the stream's name; where
-// that fails, the stream fails and every Sync says why. Launch blocks while QueueLen
-// commands are queued. Close waits for what is queued, closes the executors and
-// frees all memory.
+// that fails, the stream fails and every Sync says why. Launch blocks while
+// QueueLen commands are queued. Close waits for what is queued, closes the
+// executors and frees all memory.
 //
 // A failed stream skips operations but still records, so that no other stream
 // waits for ever.
@@ -53,8 +53,8 @@ type host struct {
 	info Info
 	memory
 	open  func(stream string) (Executor, error)
-	inner bool                       // memory and executors are another device's
-	pause func(stream string) func() // nil, or what makes each stream's pauses
+	inner bool          // memory and executors are another device's
+	pause func() func() // nil, or what makes each stream's pauses
 
 	mu      sync.Mutex
 	streams []*hostStream
@@ -79,7 +79,7 @@ func (h *host) NewStream(name string) Stream {
 		s.exec = exec
 	}
 	if h.pause != nil {
-		s.pause = h.pause(name)
+		s.pause = h.pause()
 	}
 	h.streams = append(h.streams, s)
 	go s.run()

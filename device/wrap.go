@@ -32,7 +32,7 @@ func (streamExecutor) Close() error { return nil }
 func NewDelayer(d Device, seed uint64, longest time.Duration) Device {
 	h := wrap(d, func(_ string, s Stream) Executor { return streamExecutor{s} })
 	var streams uint64
-	h.pause = func(string) func() {
+	h.pause = func() func() {
 		streams++
 		rng := rand.New(rand.NewPCG(seed, streams))
 		return func() { time.Sleep(time.Duration(rng.Int64N(int64(longest) + 1))) }
