@@ -10,6 +10,9 @@ import (
 	"github.com/gofsdp/gofsdp/safetensors"
 )
 
+// le is the order of bytes in a file.
+var le = binary.LittleEndian
+
 // pieceLen is the elements that one core converts at a time: 1 MiB of float32.
 const pieceLen = 1 << 18
 
@@ -40,39 +43,44 @@ func readable(typ safetensors.DType) bool {
 }
 
 // decode converts len(dst) little-endian numbers of src; all conversions are
-// exact. Whole words and no bounds checks: memory is the limit, by then.
+// exact. Eight at a time, from whole words, it is about as fast as memory; a
+// plain loop is a third of that.
 func decode(dst []float32, src []byte, typ safetensors.DType) {
-	const high = 0xffff0000
 	switch typ {
 	case safetensors.F32:
-		for ; len(dst) >= 4 && len(src) >= 16; dst, src = dst[4:], src[16:] {
-			a, b := binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:])
-			dst[0] = math.Float32frombits(uint32(a))
-			dst[1] = math.Float32frombits(uint32(a >> 32))
-			dst[2] = math.Float32frombits(uint32(b))
-			dst[3] = math.Float32frombits(uint32(b >> 32))
+		for ; len(dst) >= 8 && len(src) >= 32; dst, src = dst[8:], src[32:] {
+			dst[0], dst[1] = float32s(le.Uint64(src))
+			dst[2], dst[3] = float32s(le.Uint64(src[8:]))
+			dst[4], dst[5] = float32s(le.Uint64(src[16:]))
+			dst[6], dst[7] = float32s(le.Uint64(src[24:]))
 		}
 		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+			dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
 		}
 	case safetensors.BF16: // the upper half of a float32
-		for ; len(dst) >= 4 && len(src) >= 8; dst, src = dst[4:], src[8:] {
-			a := binary.LittleEndian.Uint64(src)
-			dst[0] = math.Float32frombits(uint32(a << 16))
-			dst[1] = math.Float32frombits(uint32(a) & high)
-			dst[2] = math.Float32frombits(uint32(a>>16) & high)
-			dst[3] = math.Float32frombits(uint32(a>>32) & high)
+		const even, odd = 0x0000ffff0000ffff, 0xffff0000ffff0000
+		for ; len(dst) >= 8 && len(src) >= 16; dst, src = dst[8:], src[16:] {
+			a, b := le.Uint64(src), le.Uint64(src[8:])
+			dst[0], dst[2] = float32s(a & even << 16)
+			dst[1], dst[3] = float32s(a & odd)
+			dst[4], dst[6] = float32s(b & even << 16)
+			dst[5], dst[7] = float32s(b & odd)
 		}
 		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+			dst[i] = math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16)
 		}
 	case safetensors.F16:
 		table := halves()
 		src = src[:2*len(dst)]
 		for i := range dst {
-			dst[i] = table[binary.LittleEndian.Uint16(src[2*i:])]
+			dst[i] = table[le.Uint16(src[2*i:])]
 		}
 	}
+}
+
+// float32s are the two numbers of a word, the lower half first.
+func float32s(w uint64) (low, high float32) {
+	return math.Float32frombits(uint32(w)), math.Float32frombits(uint32(w >> 32))
 }
 
 // halves holds every binary16: looking them up is three times as fast as
@@ -104,13 +112,13 @@ func encode(dst []byte, src []float32, typ safetensors.DType) {
 	if typ == safetensors.BF16 {
 		dst = dst[:2*len(src)]
 		for i, v := range src {
-			binary.LittleEndian.PutUint16(dst[2*i:], toBrain(v))
+			le.PutUint16(dst[2*i:], toBrain(v))
 		}
 		return
 	}
 	dst = dst[:4*len(src)]
 	for i, v := range src {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
+		le.PutUint32(dst[4*i:], math.Float32bits(v))
 	}
 }
 
