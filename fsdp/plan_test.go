@@ -375,8 +375,8 @@ func ExamplePlan() {
 		fmt.Println(prog.Name, len(prog.Steps), "operations,", counts["MatMul"], "products")
 	}
 	// Output:
-	// micro-batch (first) 146 operations, 87 products
-	// micro-batch 146 operations, 87 products
+	// micro-batch (first) 143 operations, 84 products
+	// micro-batch 143 operations, 84 products
 	// norm 4 operations, 0 products
 	// update 8 operations, 0 products
 }

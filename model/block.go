@@ -18,15 +18,22 @@ type Acts struct {
 // Block emits the forward of a block and returns its output, and what its
 // backward reads.
 func (d *Decoder) Block(e Emitter, layer int, in Inputs, s Stream) (Stream, Acts) {
-	return d.block(e, layer, in, s, func(a *Acts) {
+	a := d.block(e, layer, in, s, d.attention(e, in))
+	return d.down(e, layer, a), a
+}
+
+// attention emits the attention of whole sequences.
+func (d *Decoder) attention(e Emitter, in Inputs) func(*Acts) {
+	return func(a *Acts) {
 		a.LSE = e.Value("attn.core.lse", device.F32, d.Rows()*d.Heads)
 		e.Emit("attn.core", &device.Attention{Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE,
 			Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
-	})
+	}
 }
 
-// block emits a block around the kind of attention that core emits.
-func (d *Decoder) block(e Emitter, layer int, in Inputs, s Stream, core func(*Acts)) (Stream, Acts) {
+// block emits a block up to its last product, around the kind of attention
+// that core emits.
+func (d *Decoder) block(e Emitter, layer int, in Inputs, s Stream, core func(*Acts)) Acts {
 	var a Acts
 	b, rows := blockName(layer), d.Rows()
 	a.N1, a.RStd1, a.HIn = d.norm(e, "attn.norm", b+"input_layernorm.weight", s, rows)
@@ -34,8 +41,17 @@ func (d *Decoder) block(e Emitter, layer int, in Inputs, s Stream, core func(*Ac
 	a.Att = e.Value("attn.core.out", d.Type, rows*d.Heads*d.HeadSize)
 	core(&a)
 	o := d.linear(e, "attn.out", b+"self_attn.o_proj", false, a.Att, rows, d.Heads*d.HeadSize, d.Hidden)
-	down := d.mlp(e, b, Stream{Residual: a.HIn, Delta: o}, rows, &a)
-	return Stream{Residual: a.HMid, Delta: down}, a
+	a.N2, a.RStd2, a.HMid = d.norm(e, "mlp.norm", b+"post_attention_layernorm.weight", Stream{Residual: a.HIn, Delta: o}, rows)
+	a.Gate = d.linear(e, "mlp.up", b+"mlp.gate_proj", false, a.N2, rows, d.Hidden, d.MLP)
+	a.Up = d.linear(e, "mlp.up", b+"mlp.up_proj", false, a.N2, rows, d.Hidden, d.MLP)
+	d.swiglu(e, rows, &a)
+	return a
+}
+
+// down emits a block's last product, whose output its backward does not read.
+func (d *Decoder) down(e Emitter, layer int, a Acts) Stream {
+	y := d.linear(e, "mlp.down", blockName(layer)+"mlp.down_proj", false, a.S, d.Rows(), d.MLP, d.Hidden)
+	return Stream{Residual: a.HMid, Delta: y}
 }
 
 // scale is what attention multiplies its scores by.
@@ -68,15 +84,6 @@ func (d *Decoder) rotate(e Emitter, b string, in Inputs, rows int, a *Acts) {
 	e.Emit("attn.rope", op)
 }
 
-// mlp emits the second half of a block and returns its output.
-func (d *Decoder) mlp(e Emitter, b string, s Stream, rows int, a *Acts) device.Tensor {
-	a.N2, a.RStd2, a.HMid = d.norm(e, "mlp.norm", b+"post_attention_layernorm.weight", s, rows)
-	a.Gate = d.linear(e, "mlp.up", b+"mlp.gate_proj", false, a.N2, rows, d.Hidden, d.MLP)
-	a.Up = d.linear(e, "mlp.up", b+"mlp.up_proj", false, a.N2, rows, d.Hidden, d.MLP)
-	d.swiglu(e, rows, a)
-	return d.linear(e, "mlp.down", b+"mlp.down_proj", false, a.S, rows, d.MLP, d.Hidden)
-}
-
 func (d *Decoder) swiglu(e Emitter, rows int, a *Acts) {
 	a.S = e.Value("mlp.act.out", d.Type, rows*d.MLP)
 	e.Emit("mlp.act", &device.SwiGLU{Gate: a.Gate, Up: a.Up, Out: a.S, N: rows * d.MLP})
@@ -96,10 +103,10 @@ func (d *Decoder) RecomputeCheap(e Emitter, layer int, in Inputs, a Acts) Acts {
 	return a
 }
 
-// RecomputeBlock emits the block's forward again from its input alone.
+// RecomputeBlock emits again from the block's input alone all that its backward
+// reads.
 func (d *Decoder) RecomputeBlock(e Emitter, layer int, in Inputs, a Acts) Acts {
-	_, again := d.Block(e, layer, in, Stream{Delta: a.HIn})
-	return again
+	return d.block(e, layer, in, Stream{Delta: a.HIn}, d.attention(e, in))
 }
 
 // BlockBackward emits the backward of a block. dh is the gradient of its

@@ -25,10 +25,11 @@ func (d *Decoder) Decode(e Emitter, in DecodeInputs, caches []Cache, cacheLen in
 	s := d.Embed(e, rope)
 	for l := range d.Layers {
 		unit(1 + l)
-		s, _ = d.block(e, l, rope, s, func(a *Acts) {
+		a := d.block(e, l, rope, s, func(a *Acts) {
 			e.Emit("attn.core", &device.AttentionDecode{Q: a.Q, K: a.K, V: a.V, Cached: in.Cached, KCache: caches[l].K, VCache: caches[l].V, Out: a.Att,
 				Seqs: d.Seqs, SeqLen: d.SeqLen, CacheLen: cacheLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
 		})
+		s = d.down(e, l, a)
 	}
 	unit(d.HeadUnit())
 	x, _, _ := d.norm(e, "head.norm", NormName, s, rows)

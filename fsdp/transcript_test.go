@@ -1,0 +1,92 @@
+package fsdp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// TestTranscripts shows a step's operations as they run: go test ./fsdp
+// -run Transcripts -rewrite writes the files anew.
+func TestTranscripts(t *testing.T) {
+	datadriven.RunTest(t, "testdata/plan.txt", func(t *testing.T, d *datadriven.TestData) string {
+		cfg := small(d.HasArg("tied"))
+		cfg.Layers, cfg.QKNorm = 2, d.HasArg("qknorm")
+		o := Options{Model: cfg, Type: device.F32, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Optimizer: Optimizer{WeightDecay: 0.1},
+			Decoding: Decoding{Seqs: 1, CacheLen: 32, Prefill: 8}}
+		if d.HasArg("bf16") {
+			o.Type = device.BF16
+		}
+		var r string
+		d.MaybeScanArgs(t, "recompute", &r)
+		o.Recompute = Recompute(r)
+		p, err := NewPlan(o)
+		if err != nil {
+			return err.Error() + "\n"
+		}
+		switch d.Cmd {
+		case "memory":
+			return memoryTable(p)
+		case "units":
+			return unitTable(p)
+		}
+		for _, prog := range p.Programs() {
+			if strings.ReplaceAll(prog.Name, " ", "-") == d.Cmd {
+				return transcript(p, prog)
+			}
+		}
+		return "no program " + d.Cmd + "\n"
+	})
+}
+
+// transcript writes a line an operation: where, what, what it reads, what it
+// writes; a written buffer that is read too stands behind "+".
+func transcript(p *Plan, prog *Program) string {
+	var b strings.Builder
+	for _, s := range prog.Steps {
+		var reads, writes []string
+		for _, o := range device.Operands(s.Op) {
+			name := p.Buffers[o.T.Buf-1].Name
+			for _, slot := range p.Units[s.Unit].Slots {
+				if _, isFlat := strings.CutPrefix(name, p.Units[s.Unit].Name+" "); isFlat && p.Buffers[o.T.Buf-1].Kind != Activations && o.T.Off == int64(slot.Off)*o.T.Type.Size() && o.T.Len == int64(slot.Len()) {
+					name = strings.TrimPrefix(name, p.Units[s.Unit].Name+" ") + " of " + strings.TrimPrefix(slot.Name, "model.")
+				}
+			}
+			name = strings.TrimPrefix(name, p.Units[s.Unit].Name+" ")
+			switch o.Access {
+			case device.Read:
+				reads = append(reads, name)
+			case device.Write:
+				writes = append(writes, name)
+			default:
+				writes = append(writes, "+"+name)
+			}
+		}
+		fmt.Fprintf(&b, "%s | %s | %s(%s) -> %s\n", p.Units[s.Unit].Name, s.Cut, device.Name(s.Op), strings.Join(reads, ", "), strings.Join(writes, ", "))
+	}
+	return b.String()
+}
+
+func memoryTable(p *Plan) string {
+	var b strings.Builder
+	for _, r := range p.Memory() {
+		fmt.Fprintf(&b, "%7d %s\n", r.Bytes, r.Kind)
+	}
+	fmt.Fprintf(&b, "%7d in all\n", p.Arena)
+	return b.String()
+}
+
+func unitTable(p *Plan) string {
+	var b strings.Builder
+	for _, u := range p.Units {
+		fmt.Fprintf(&b, "%s: %d elements, %d decay\n", u.Name, u.Len, u.Decayed)
+		for _, s := range u.Slots {
+			fmt.Fprintf(&b, "  %5d %s %v\n", s.Off, s.Name, s.Shape)
+		}
+	}
+	return b.String()
+}
