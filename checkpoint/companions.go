@@ -33,6 +33,10 @@ func (x *Export) writeCompanions(dir string) error {
 	// Without it transformers 4 loads float32 whatever the files hold, and
 	// readers that plan memory guess. Version 5 reads the older name too.
 	config["torch_dtype"] = json.RawMessage(`"` + torchTypes[x.Type] + `"`)
+	// Null, and not absent: a Llama's end of text is else token 2, as Llama 2 had it.
+	for _, key := range specialIDs {
+		config[key] = json.RawMessage("null")
+	}
 	var err error
 	if x.From != "" {
 		err = x.copyCompanions(dir, config)
@@ -47,8 +51,12 @@ func (x *Export) writeCompanions(dir string) error {
 
 var torchTypes = map[safetensors.DType]string{safetensors.F32: "float32", safetensors.BF16: "bfloat16"}
 
-// copyCompanions copies from x.From what is there, and completes config with
-// the ids of special tokens, which no number of the model depends on.
+// specialIDs are what config.json says of special tokens. No number of the model
+// depends on them, so a model.Config has none.
+var specialIDs = []string{"bos_token_id", "eos_token_id", "pad_token_id"}
+
+// copyCompanions copies from x.From what is there, and takes the ids of special
+// tokens over into config.
 func (x *Export) copyCompanions(dir string, config map[string]json.RawMessage) error {
 	for _, name := range companions {
 		from := filepath.Join(x.From, name)
@@ -72,9 +80,11 @@ func (x *Export) copyCompanions(dir string, config map[string]json.RawMessage) e
 	if err := json.Unmarshal(text, &source); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	for _, key := range []string{"bos_token_id", "eos_token_id", "pad_token_id"} {
+	for _, key := range specialIDs {
 		if id, ok := source[key]; ok {
 			config[key] = id
+		} else {
+			delete(config, key) // transformers' default was meant, and is again
 		}
 	}
 	return nil

@@ -86,11 +86,40 @@ func TestTheFilesOfTheModelThatItCameFromGoAlong(t *testing.T) {
 			t.Errorf("config.json has the %s %v, it was %v", key, got[key], was[key])
 		}
 	}
+	if len(was) == 0 || was["bos_token_id"] != 3.0 {
+		t.Errorf("the source has the beginning of text %v", was["bos_token_id"])
+	}
 	if got["torch_dtype"] != "float32" {
 		t.Errorf("config.json has the type %v", got["torch_dtype"])
 	}
 	if resolved(t, dir) != source.Config {
 		t.Errorf("config.json is another model's:\n%s", file(t, dir, "config.json"))
+	}
+}
+
+func TestAnIDThatTheSourceLeavesToTransformersStaysSo(t *testing.T) {
+	x := export(tiny(true))
+	x.From = t.TempDir()
+	check(t, os.WriteFile(filepath.Join(x.From, "config.json"), []byte(`{"eos_token_id": [7, 8], "pad_token_id": null}`), 0o666))
+	got := fields(t, written(t, x), "config.json")
+	if want := []any{7.0, 8.0}; !reflect.DeepEqual(got["eos_token_id"], want) {
+		t.Errorf("eos_token_id is %v, want %v", got["eos_token_id"], want)
+	}
+	if id, ok := got["pad_token_id"]; !ok || id != nil {
+		t.Errorf("pad_token_id is %v, %v, want null", id, ok)
+	}
+	if id, ok := got["bos_token_id"]; ok {
+		t.Errorf("bos_token_id is %v, want none", id)
+	}
+}
+
+// A Llama's end of text would be token 2 where none is named.
+func TestIDsThatNobodyKnowsAreNull(t *testing.T) {
+	got := fields(t, written(t, export(tiny(true))), "config.json")
+	for _, key := range []string{"bos_token_id", "eos_token_id", "pad_token_id"} {
+		if id, ok := got[key]; !ok || id != nil {
+			t.Errorf("%s is %v, %v, want null", key, id, ok)
+		}
 	}
 }
 
