@@ -5,9 +5,9 @@
 #include "kernels.h"
 
 // gk_peak_flops runs multiply-adds on registers only, on every thread of the pool at once, for
-// about `seconds`, and returns the sum over threads in GFLOP/s. dtype GK_BF16 at level avx512bf16
-// means the bf16 dot product; at lower levels it is computed as fp32, and so is its peak.
-// At the generic level it returns what plain scalar multiply-adds reach.
+// about `seconds`, and returns the sum over threads in GFLOP/s, the best of five slices of that
+// time. dtype GK_BF16 at level avx512bf16 means the bf16 dot product; at lower levels bf16 is
+// computed as fp32, and so is its peak. The generic level's is that of scalar multiplies and adds.
 double gk_peak_flops(gk_ctx *ctx, int dtype, double seconds);
 
 enum gk_bandwidth { GK_COPY = 0, GK_TRIAD = 1 };

@@ -41,4 +41,19 @@ func TestMeasuredBandwidthIsPossible(t *testing.T) {
 			t.Errorf("kind %d: %.1f GB/s", kind, got/1e9)
 		}
 	}
+	if got := pool.peakBandwidth(copyTraffic, 1<<60, time.Millisecond); got != 0 {
+		t.Errorf("a bandwidth of %v without the memory for it", got)
+	}
+}
+
+func TestTheMachinesLimitsAreMeasuredInOneCall(t *testing.T) {
+	if got, err := PeakFLOPS(1, Detect(), device.F32, 10*time.Millisecond); err != nil || got < 1e8 {
+		t.Errorf("PeakFLOPS = %v, %v", got, err)
+	}
+	if got, err := PeakBandwidth(1, 10*time.Millisecond); err != nil || got < 1e8 {
+		t.Errorf("PeakBandwidth = %v, %v", got, err)
+	}
+	if _, err := PeakFLOPS(0, Generic, device.F32, time.Millisecond); err == nil {
+		t.Error("0 threads have a peak")
+	}
 }
