@@ -1,0 +1,324 @@
+// Attention, forward. Scores are never stored: a tile of query rows meets a block of keys, softmax
+// runs along (Milakov and Gimelshein, arXiv 1805.02867: the sums so far are scaled down whenever a
+// larger score appears), and the next block follows.
+//
+// The query heads of one key-value head are the rows of one problem: row r is position r/group, head
+// r%group, so that a tile of rows covers few positions and little of the diagonal is wasted.
+// Everything is packed in fp32: keys by panels of 32, transposed, and values as they are.
+
+enum {
+  STRIP = 8,         // rows of one micro-kernel
+  PANEL = 2 * LANES, // its columns
+  ROWS = 64,         // rows of a tile
+  KEYS = 128,        // keys of a block: part of the order of sums
+  SCORES = KEYS + 16 // leading dimension of scores: no power of two, so that rows differ in cache set
+};
+
+// head is one key-value head of one sequence and the query heads that read it.
+typedef struct {
+  const gk_attention_args *args;
+  int type, size, padded; // head size, and that rounded up to a whole vector
+  int64_t group, rows;    // query heads, and the rows of the problem
+  int64_t keys;           // of the sequence
+  int64_t offset;         // position p sees keys up to offset + p
+  int64_t first;          // row of the sequence in Q, times heads, plus the first query head
+  const void *k, *v;      // key 0 of this head
+  int64_t stride;         // elements from one key to the next
+  const int32_t *start;   // of this sequence, or NULL
+} head;
+
+INLINED int64_t position(const head *h, int64_t row) { return row / h->group; }
+// query is the index of a row's vector in Q, and of its number in LSE.
+INLINED int64_t query(const head *h, int64_t row) {
+  return h->first + row / h->group * h->args->heads + row % h->group;
+}
+INLINED int64_t first_key(const head *h, int64_t row) { return h->start ? h->start[position(h, row)] : 0; }
+INLINED int64_t end_key(const head *h, int64_t row) { return h->offset + position(h, row) + 1; }
+
+// span is the range of keys that any row in [begin, end) sees.
+INLINED void span(const head *h, int64_t begin, int64_t end, int64_t *lo, int64_t *hi) {
+  *lo = first_key(h, begin);
+  for (int64_t p = position(h, begin) + 1; h->start && p <= position(h, end - 1); p++)
+    if (h->start[p] < *lo) *lo = h->start[p];
+  *hi = end_key(h, end - 1);
+}
+
+// tile computes c = a·b, or c += a·b, for rows × 16·vectors elements: one chain of fused
+// multiply-adds each, k ascending.
+INLINED void tile(float *c, int64_t ldc, const float *a, int64_t row_step, int64_t k_step, const float *b,
+                    int64_t ldb, int64_t depth, int rows, int vectors, int add) {
+  vf acc[STRIP][2];
+  GK_UNROLL
+  for (int i = 0; i < rows; i++)
+    GK_UNROLL
+    for (int j = 0; j < vectors; j++) acc[i][j] = add ? v_load(c + i * ldc + j * LANES) : v_set(0);
+  for (int64_t k = 0; k < depth; k++) {
+    vf bk[2];
+    GK_UNROLL
+    for (int j = 0; j < vectors; j++) bk[j] = v_load(b + k * ldb + j * LANES);
+    GK_UNROLL
+    for (int i = 0; i < rows; i++) {
+      vf x = v_set(a[i * row_step + k * k_step]);
+      GK_UNROLL
+      for (int j = 0; j < vectors; j++) acc[i][j] = v_fma(x, bk[j], acc[i][j]);
+    }
+  }
+  GK_UNROLL
+  for (int i = 0; i < rows; i++)
+    GK_UNROLL
+    for (int j = 0; j < vectors; j++) v_store(c + i * ldc + j * LANES, acc[i][j]);
+}
+
+// The tile that fits the registers: 8×32 with 32 of them, 4×16 with half as many half as long.
+#if GK_LEVEL == 2
+enum { TILE_ROWS = 8, TILE_VECTORS = 2 };
+#else
+enum { TILE_ROWS = 4, TILE_VECTORS = 1 };
+#endif
+
+// product multiplies up to 8 rows with cols columns, a multiple of 16. Columns of b lie in panels of
+// 32, `panel` floats apart. It may touch rows up to the next of 1, 2, 4 and 8.
+static __attribute__((noinline)) void product(float *c, int64_t ldc, const float *a, int64_t row_step, int64_t k_step, const float *b,
+                    int64_t ldb, int64_t panel, int64_t depth, int rows, int64_t cols, int add) {
+  for (int64_t col = 0; col < cols;) {
+    int vectors = TILE_VECTORS == 2 && cols - col >= 2 * LANES ? 2 : 1;
+    const float *bc = b + col / PANEL * panel + col % PANEL;
+    for (int row = 0; row < rows; row += TILE_ROWS) {
+      float *cr = c + row * ldc + col;
+      const float *ar = a + row * row_step;
+      int many = rows - row;
+#define TILE(r, v)                                                                   \
+  do {                                                                               \
+    if (add) tile(cr, ldc, ar, row_step, k_step, bc, ldb, depth, r, v, 1);           \
+    else tile(cr, ldc, ar, row_step, k_step, bc, ldb, depth, r, v, 0);               \
+  } while (0)
+#if GK_LEVEL == 2
+      if (many > 4) {
+        if (vectors == 2) TILE(8, 2);
+        else TILE(8, 1);
+        continue;
+      }
+      if (vectors == 2) {
+        if (many > 2) TILE(4, 2);
+        else if (many == 2) TILE(2, 2);
+        else TILE(1, 2);
+        continue;
+      }
+#endif
+      if (many > 2) TILE(4, 1);
+      else if (many == 2) TILE(2, 1);
+      else TILE(1, 1);
+#undef TILE
+    }
+    col += vectors * LANES;
+  }
+}
+
+// pack_rows copies many rows of `size` elements as floats, times scale, and fills up to `padded`.
+INLINED void pack_row(float *dst, const void *src, int type, int size, int padded, float scale) {
+  for (int i = 0; i < padded; i += LANES) v_store(dst + i, v_mul(v_ld(src, type, i, size), v_set(scale)));
+}
+
+// pack_across transposes a block's keys (or values): panels of 32 keys, element by element. Keys
+// beyond the sequence are zero.
+static void pack_across(const head *h, const void *src, int64_t begin, float *dst) {
+  int64_t many = h->keys - begin < KEYS ? h->keys - begin : KEYS;
+  if (many < KEYS) memset(dst, 0, (size_t)h->padded * KEYS * sizeof *dst);
+  for (int64_t j = 0; j < many; j++) {
+    const void *key = at(src, h->type, (begin + j) * h->stride);
+    float *out = dst + j / PANEL * PANEL * h->padded + j % PANEL;
+    for (int d = 0; d < h->padded; d += LANES) {
+      float x[LANES];
+      v_store(x, v_ld(key, h->type, d, h->size));
+      for (int i = 0; i < LANES; i++) out[(d + i) * PANEL] = x[i];
+    }
+  }
+}
+
+// pack_along copies a block's keys or values.
+static void pack_along(const head *h, const void *src, int64_t begin, float *dst) {
+  int64_t many = h->keys - begin < KEYS ? h->keys - begin : KEYS;
+  for (int64_t j = 0; j < many; j++)
+    pack_row(dst + j * h->padded, at(src, h->type, (begin + j) * h->stride), h->type, h->size, h->padded, 1);
+  if (many < KEYS) memset(dst + many * h->padded, 0, (size_t)((KEYS - many) * h->padded) * sizeof *dst);
+}
+
+// memory_forward is a thread's scratch: the tile, then as many packed blocks as fit.
+typedef struct {
+  float *q, *out, *scores, *max, *sum;
+  float *blocks;  // each keys then values
+  int64_t *packed; // which block each slot holds, or −1
+  int64_t slots;
+} memory_forward;
+
+enum { MAX_SLOTS = 4096 };
+
+static memory_forward forward_memory(const gk_call *c, int thread, int padded) {
+  memory_forward m;
+  m.packed = gk_pool_scratch(c->ctx->pool, thread);
+  float *f = (float *)(m.packed + MAX_SLOTS);
+  m.q = f, f += ROWS * padded;
+  m.out = f, f += ROWS * padded;
+  m.scores = f, f += STRIP * SCORES;
+  m.max = f, f += ROWS;
+  m.sum = f, f += ROWS;
+  m.blocks = f;
+  char *end = (char *)gk_pool_scratch(c->ctx->pool, thread) + gk_pool_scratch_bytes(c->ctx->pool);
+  m.slots = (end - (char *)f) / (int64_t)(2 * KEYS * (int64_t)padded * (int64_t)sizeof(float));
+  if (m.slots > MAX_SLOTS) m.slots = MAX_SLOTS;
+  return m;
+}
+
+// softmax_strip turns scores of keys [base+from, base+to) into exponentials, keeps each row's maximum
+// and sum, and scales down what the rows have summed so far.
+static void softmax_strip(const head *h, memory_forward *m, int64_t row, int rows, int in_tile, int64_t base,
+                             int from, int to) {
+  float old[LANES] = {0}, high[LANES] = {0};
+  for (int i = 0; i < rows; i++) {
+    float *s = m->scores + i * SCORES;
+    int64_t lo = first_key(h, row + i) - base, hi = end_key(h, row + i) - base;
+    vf top = v_set(-INFINITY);
+    for (int j = from; j < to; j += LANES) {
+      vf x = v_load(s + j);
+      if (j < lo || j + LANES > hi) {
+        int64_t a = lo - j < LANES ? lo - j : LANES, b = hi - j;
+        x = v_keep(x, a > 0 ? (int)a : 0, b > LANES ? LANES : b > 0 ? (int)b : 0, v_set(-INFINITY));
+        v_store(s + j, x);
+      }
+      top = v_max(top, x);
+    }
+    float peak = v_max_across(top);
+    old[i] = m->max[in_tile + i];
+    high[i] = old[i] > peak ? old[i] : peak;
+  }
+  float shrink[LANES];
+  v_store(shrink, v_exp(v_sub(v_load(old), v_load(high))));
+  for (int i = 0; i < rows; i++) {
+    float *s = m->scores + i * SCORES;
+    vf shift = v_set(high[i]), sum = v_set(0);
+    for (int j = from; j < to; j += LANES) {
+      vf p = v_exp(v_sub(v_load(s + j), shift));
+      v_store(s + j, p);
+      sum = v_add(sum, p);
+    }
+    m->max[in_tile + i] = high[i];
+    m->sum[in_tile + i] = m->sum[in_tile + i] * shrink[i] + v_sum(sum);
+    if (shrink[i] == 1) continue;
+    float *out = m->out + (in_tile + i) * h->padded;
+    for (int d = 0; d < h->padded; d += LANES) v_store(out + d, v_mul(v_load(out + d), v_set(shrink[i])));
+  }
+}
+
+// attend computes rows [begin, end) of a head, at most ROWS.
+static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end) {
+  const gk_attention_args *o = h->args;
+  int many = (int)(end - begin), padded = h->padded;
+  for (int i = 0; i < (many + STRIP - 1) / STRIP * STRIP; i++) {
+    if (i < many) pack_row(m->q + i * padded, at(o->q, h->type, query(h, begin + i) * h->size), h->type, h->size, padded, o->scale);
+    else memset(m->q + i * padded, 0, (size_t)padded * sizeof *m->q);
+    memset(m->out + i * padded, 0, (size_t)padded * sizeof *m->out);
+    if (i < ROWS) m->max[i] = -3.4e38f, m->sum[i] = 0;
+  }
+  int64_t lo, hi;
+  span(h, begin, end, &lo, &hi);
+  for (int64_t block = lo / KEYS; block * KEYS < hi; block++) {
+    int64_t base = block * KEYS, slot = block % m->slots;
+    float *keys = m->blocks + slot * 2 * KEYS * padded, *values = keys + KEYS * padded;
+    if (m->packed[slot] != block) {
+      pack_across(h, h->k, base, keys);
+      pack_along(h, h->v, base, values);
+      m->packed[slot] = block;
+    }
+    for (int i = 0; i < many; i += STRIP) {
+      int rows = many - i < STRIP ? many - i : STRIP;
+      int64_t first, last;
+      span(h, begin + i, begin + i + rows, &first, &last);
+      if (first >= base + KEYS || last <= base) continue;
+      int from = first > base ? (int)(first - base) / PANEL * PANEL : 0;
+      int to = last < base + KEYS ? (int)(last - base + PANEL - 1) / PANEL * PANEL : KEYS;
+      product(m->scores + from, SCORES, m->q + i * padded, padded, 1, keys + from * padded, PANEL, PANEL * (int64_t)padded, padded,
+              rows, to - from, 0);
+      softmax_strip(h, m, begin + i, rows, i, base, from, to);
+      product(m->out + i * padded, padded, m->scores + from, SCORES, 1, values + from * padded, padded, PANEL, to - from, rows,
+              padded, 1);
+    }
+  }
+  for (int i = 0; i < many; i++) {
+    int64_t row = query(h, begin + i);
+    for (int d = 0; d < h->size; d += LANES)
+      v_st(at_w(o->out, h->type, row * h->size), h->type, d, h->size,
+           v_div(v_load(m->out + i * padded + d), v_set(m->sum[i])));
+    if (o->lse) o->lse[row] = (float)(log((double)m->sum[i]) + (double)m->max[i]);
+  }
+}
+
+static head new_head(const gk_attention_args *o, int type, int64_t seq, int64_t kv_head) {
+  int64_t group = o->heads / o->kv_heads, first_row = seq * o->seq_len;
+  head h = {.args = o, .type = type, .size = (int)o->head_size, .group = group, .rows = o->seq_len * group, .keys = o->seq_len};
+  h.padded = (h.size + LANES - 1) / LANES * LANES;
+  h.first = first_row * o->heads + kv_head * group;
+  h.stride = o->kv_heads * o->head_size;
+  h.k = at(o->k, type, first_row * h.stride + kv_head * o->head_size);
+  h.v = at(o->v, type, first_row * h.stride + kv_head * o->head_size);
+  h.start = o->start ? o->start + first_row : NULL;
+  return h;
+}
+
+// parts is into how many items a head is cut: one where there are heads enough for all threads.
+static int64_t parts(int64_t heads, int64_t tiles, int threads) {
+  if (heads % threads == 0 || heads >= 4 * threads) return 1;
+  int64_t want = (4 * threads + heads - 1) / heads;
+  return want < tiles ? want : tiles;
+}
+
+// forward_heads lets threads take heads, or every n-th tile of a head, until none is left. Which
+// thread computes a tile changes nothing in it.
+static void forward_heads(const gk_call *c, int thread, int threads, int type) {
+  const gk_attention_args *o = c->args;
+  int64_t heads = o->seqs * o->kv_heads, rows = o->seq_len * (o->heads / o->kv_heads);
+  int64_t cut = parts(heads, (rows + ROWS - 1) / ROWS, threads), holds = -1, item;
+  memory_forward m = forward_memory(c, thread, (int)((o->head_size + LANES - 1) / LANES * LANES));
+  while ((item = gk_next(c, 0)) < heads * cut) {
+    int64_t which = item / cut, seq = which / o->kv_heads, kv_head = which % o->kv_heads;
+    head h = new_head(o, type, seq, kv_head);
+    if (o->cached != NULL) {
+      h.start = NULL;
+      h.offset = o->cached[seq];
+      h.stride = o->kv_heads * o->head_size;
+      h.k = at(o->k_cache, type, (seq * o->cache_len * o->kv_heads + kv_head) * o->head_size);
+      h.v = at(o->v_cache, type, (seq * o->cache_len * o->kv_heads + kv_head) * o->head_size);
+      int64_t room = o->cache_len - h.offset;
+      int64_t fit = room < 0 ? 0 : room < o->seq_len ? room : o->seq_len;
+      h.keys = h.offset + fit;
+      h.rows = fit * h.group;
+    }
+    if (which != holds) {
+      for (int64_t s = 0; s < m.slots; s++) m.packed[s] = -1;
+      holds = which;
+    }
+    for (int64_t row = item % cut * ROWS; row < h.rows; row += cut * ROWS)
+      attend(&h, &m, row, row + ROWS < h.rows ? row + ROWS : h.rows);
+  }
+}
+
+static void attention(const gk_call *c, int thread, int threads, int type) { forward_heads(c, thread, threads, type); }
+
+// attention_decode first writes the new keys and values, and zeros for rows without room.
+static void attention_decode(const gk_call *c, int thread, int threads, int type) {
+  const gk_attention_args *o = c->args;
+  int64_t begin, end, width = o->kv_heads * o->head_size, wide = o->heads * o->head_size;
+  size_t element = type == GK_BF16 ? 2 : 4;
+  gk_split(o->seqs * o->seq_len, 1, thread, threads, &begin, &end);
+  for (int64_t r = begin; r < end; r++) {
+    int64_t seq = r / o->seq_len, at_row = o->cached[seq] + r % o->seq_len;
+    if (at_row >= o->cache_len) {
+      memset(at_w(o->out, type, r * wide), 0, (size_t)wide * element);
+      continue;
+    }
+    int64_t to = (seq * o->cache_len + at_row) * width;
+    memcpy(at_w(o->k_cache, type, to), at(o->k, type, r * width), (size_t)width * element);
+    memcpy(at_w(o->v_cache, type, to), at(o->v, type, r * width), (size_t)width * element);
+  }
+  gk_sync(c, threads);
+  forward_heads(c, thread, threads, type);
+}

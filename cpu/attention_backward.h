@@ -1,0 +1,213 @@
+// Attention, backward. A tile of query rows and a block of keys give probabilities P (from LSE) and
+// score gradients S; the tile's DQ adds S·K, the block's DK and DV add Sᵀ·Q and Pᵀ·DOut. The order of
+// every sum is by keys or by rows, ascending, whoever computes it. So there are two ways with the same
+// bits: where heads are enough for all threads, and a head's gradients fit the scratch, both
+// directions are done together; else DQ by tiles and DK, DV by blocks, each computing P and S for itself.
+
+typedef struct {
+  float *q, *dout, *dq;    // [ROWS][padded]; q is scaled
+  float *p, *s;            // [ROWS][SCORES]
+  float *lse, *d;          // [ROWS]
+  float *blocks;           // each: keys across, values across, keys along, DK, DV
+  int64_t slots, *packed;
+} memory_backward;
+
+enum { BLOCK_PARTS = 5 };
+
+static memory_backward backward_memory(const gk_call *c, int thread, int padded) {
+  memory_backward m;
+  m.packed = gk_pool_scratch(c->ctx->pool, thread);
+  float *f = (float *)(m.packed + MAX_SLOTS);
+  m.q = f, f += ROWS * padded;
+  m.dout = f, f += ROWS * padded;
+  m.dq = f, f += ROWS * padded;
+  m.p = f, f += ROWS * SCORES;
+  m.s = f, f += ROWS * SCORES;
+  m.lse = f, f += ROWS;
+  m.d = f, f += ROWS;
+  m.blocks = f;
+  char *end = (char *)gk_pool_scratch(c->ctx->pool, thread) + gk_pool_scratch_bytes(c->ctx->pool);
+  m.slots = (end - (char *)f) / (int64_t)(BLOCK_PARTS * KEYS * (int64_t)padded * (int64_t)sizeof(float));
+  if (m.slots > MAX_SLOTS) m.slots = MAX_SLOTS;
+  return m;
+}
+
+// packed_block returns the memory of a block, packed; its DK and DV are zero where it was packed anew.
+static float *packed_block(const head *h, memory_backward *m, int64_t block) {
+  int64_t slot = block % m->slots, part = KEYS * (int64_t)h->padded;
+  float *f = m->blocks + slot * BLOCK_PARTS * part;
+  if (m->packed[slot] == block) return f;
+  pack_across(h, h->k, block * KEYS, f);
+  pack_across(h, h->v, block * KEYS, f + part);
+  pack_along(h, h->k, block * KEYS, f + 2 * part);
+  memset(f + 3 * part, 0, (size_t)(2 * part) * sizeof *f);
+  m->packed[slot] = block;
+  return f;
+}
+
+static void load_tile(const head *h, memory_backward *m, int64_t begin, int many) {
+  const gk_attention_args *o = h->args;
+  int padded = h->padded;
+  for (int i = 0; i < (many + STRIP - 1) / STRIP * STRIP; i++) {
+    float *q = m->q + i * padded, *dout = m->dout + i * padded;
+    memset(m->dq + i * padded, 0, (size_t)padded * sizeof *m->dq);
+    if (i >= many) {
+      memset(q, 0, (size_t)padded * sizeof *q);
+      memset(dout, 0, (size_t)padded * sizeof *dout);
+      continue;
+    }
+    int64_t row = query(h, begin + i);
+    pack_row(q, at(o->q, h->type, row * h->size), h->type, h->size, padded, o->scale);
+    pack_row(dout, at(o->dout, h->type, row * h->size), h->type, h->size, padded, 1);
+    m->lse[i] = o->lse[row];
+    m->d[i] = o->d[row];
+  }
+}
+
+// meet lets the loaded tile, rows [begin, begin+many), meet one block of keys.
+static void meet(const head *h, memory_backward *m, int64_t begin, int many, int64_t block, int want_dq,
+                    int want_dkv) {
+  int padded = h->padded;
+  int64_t base = block * KEYS, part = KEYS * (int64_t)padded, first, last;
+  span(h, begin, begin + many, &first, &last);
+  if (first >= base + KEYS || last <= base) return;
+  float *f = packed_block(h, m, block);
+  int low = KEYS, high = 0; // keys that any strip sees
+  for (int i = 0; i < many; i += STRIP) {
+    int rows = many - i < STRIP ? many - i : STRIP;
+    float *p = m->p + i * SCORES, *s = m->s + i * SCORES;
+    span(h, begin + i, begin + i + rows, &first, &last);
+    int from = first <= base ? 0 : first < base + KEYS ? (int)(first - base) / PANEL * PANEL : KEYS;
+    int to = last <= base ? 0 : last < base + KEYS ? (int)(last - base + PANEL - 1) / PANEL * PANEL : KEYS;
+    if (from >= to) from = to = 0;
+    else {
+      if (from < low) low = from;
+      if (to > high) high = to;
+    }
+    product(p + from, SCORES, m->q + i * padded, padded, 1, f + from * padded, PANEL, PANEL * (int64_t)padded, padded,
+            rows, to - from, 0);
+    product(s + from, SCORES, m->dout + i * padded, padded, 1, f + part + from * padded, PANEL, PANEL * (int64_t)padded,
+            padded, rows, to - from, 0);
+    for (int r = 0; r < rows; r++, p += SCORES, s += SCORES) {
+      int64_t lo = first_key(h, begin + i + r) - base, hi = end_key(h, begin + i + r) - base;
+      vf lse = v_set(m->lse[i + r]), d = v_set(m->d[i + r]);
+      memset(p, 0, (size_t)from * sizeof *p);
+      memset(s, 0, (size_t)from * sizeof *s);
+      memset(p + to, 0, (size_t)(KEYS - to) * sizeof *p);
+      memset(s + to, 0, (size_t)(KEYS - to) * sizeof *s);
+      for (int j = from; j < to; j += LANES) {
+        vf e = v_exp(v_sub(v_load(p + j), lse));
+        vf ds = v_mul(e, v_sub(v_load(s + j), d));
+        if (j < lo || j + LANES > hi) {
+          int64_t a = lo - j < LANES ? lo - j : LANES, b = hi - j;
+          int keep = a > 0 ? (int)a : 0, end = b > LANES ? LANES : b > 0 ? (int)b : 0;
+          e = v_keep(e, keep, end, v_set(0));
+          ds = v_keep(ds, keep, end, v_set(0));
+        }
+        v_store(p + j, e);
+        v_store(s + j, ds);
+      }
+    }
+    if (want_dq)
+      product(m->dq + i * padded, padded, m->s + i * SCORES + from, SCORES, 1, f + 2 * part + from * padded, padded,
+              PANEL, to - from, rows, padded, 1);
+  }
+  if (!want_dkv) return;
+  for (int j = low; j < high; j += STRIP) {
+    // Rows before the first that sees key j add nothing.
+    int64_t sees = (base + j - h->offset) * h->group - begin;
+    int from = sees <= 0 ? 0 : sees < many ? (int)sees : many;
+    product(f + 3 * part + j * padded, padded, m->s + from * SCORES + j, 1, SCORES, m->q + from * padded, padded, PANEL,
+            many - from, STRIP, padded, 1);
+    product(f + 4 * part + j * padded, padded, m->p + from * SCORES + j, 1, SCORES, m->dout + from * padded, padded,
+            PANEL, many - from, STRIP, padded, 1);
+  }
+}
+
+static void store_dq(const head *h, const memory_backward *m, int64_t begin, int many) {
+  for (int i = 0; i < many; i++) {
+    void *to = at_w(h->args->dq, h->type, query(h, begin + i) * h->size);
+    for (int d = 0; d < h->size; d += LANES)
+      v_st(to, h->type, d, h->size, v_mul(v_load(m->dq + i * h->padded + d), v_set(h->args->scale)));
+  }
+}
+
+static void store_block(const head *h, memory_backward *m, int64_t block, int64_t seq, int64_t kv_head) {
+  const float *dk = packed_block(h, m, block) + 3 * KEYS * (int64_t)h->padded, *dv = dk + KEYS * (int64_t)h->padded;
+  for (int64_t j = 0; j < KEYS && block * KEYS + j < h->keys; j++) {
+    int64_t to = (seq * h->keys + block * KEYS + j) * h->stride + kv_head * h->size;
+    for (int d = 0; d < h->size; d += LANES) {
+      v_st(at_w(h->args->dk, h->type, to), h->type, d, h->size, v_load(dk + j * h->padded + d));
+      v_st(at_w(h->args->dv, h->type, to), h->type, d, h->size, v_load(dv + j * h->padded + d));
+    }
+  }
+}
+
+// backward_part computes a head: DQ of tiles [tile, tile_end), DK and DV of blocks [block, block_end).
+static void backward_part(const head *h, memory_backward *m, int64_t seq, int64_t kv_head, int64_t tile,
+                             int64_t tile_end, int64_t block, int64_t block_end, int want_dq, int want_dkv) {
+  for (int64_t s = 0; s < m->slots; s++) m->packed[s] = -1;
+  // The rows of earlier positions than the first key see none of the keys.
+  int64_t earliest = block * KEYS * h->group / ROWS;
+  for (int64_t t = tile > earliest ? tile : earliest; t < tile_end; t++) {
+    int64_t begin = t * ROWS, lo, hi;
+    int many = (int)(h->rows - begin < ROWS ? h->rows - begin : ROWS);
+    span(h, begin, begin + many, &lo, &hi);
+    int64_t from = lo / KEYS, to = (hi + KEYS - 1) / KEYS;
+    if (from < block) from = block;
+    if (to > block_end) to = block_end;
+    if (from >= to) continue;
+    load_tile(h, m, begin, many);
+    for (int64_t b = from; b < to; b++) meet(h, m, begin, many, b, want_dq, want_dkv);
+    if (want_dq) store_dq(h, m, begin, many);
+  }
+  if (want_dkv)
+    for (int64_t b = block; b < block_end; b++) store_block(h, m, b, seq, kv_head);
+}
+
+// sum_d computes D of up to STRIP rows. Each is one chain in the order in which meet multiplies DOut with
+// a value: a row that sees a single key, whose value is its Out, so gets a score gradient of exactly zero.
+static void sum_d(const gk_attention_args *o, memory_backward *m, int type, int64_t row, int many) {
+  int size = (int)o->head_size, padded = (size + LANES - 1) / LANES * LANES;
+  for (int i = 0; i < STRIP; i++) { // the last rows again where there are fewer
+    int64_t from = (row + (i < many ? i : many - 1)) * size;
+    pack_row(m->dout + i * padded, at(o->dout, type, from), type, size, padded, 1);
+    pack_row(m->q + i * padded, at(o->out_in, type, from), type, size, padded, 1);
+  }
+  float sums[STRIP] = {0};
+  for (int k = 0; k < padded; k++)
+    GK_UNROLL
+    for (int i = 0; i < STRIP; i++) sums[i] = fmaf(m->dout[i * padded + k], m->q[i * padded + k], sums[i]);
+  memcpy(o->d + row, sums, (size_t)many * sizeof *sums);
+}
+
+static void attention_backward(const gk_call *c, int thread, int threads, int type) {
+  const gk_attention_args *o = c->args;
+  int64_t begin, end, item, heads = o->seqs * o->kv_heads;
+  memory_backward m = backward_memory(c, thread, (int)((o->head_size + LANES - 1) / LANES * LANES));
+  gk_split(o->seqs * o->seq_len * o->heads, LANES, thread, threads, &begin, &end);
+  for (int64_t r = begin; r < end; r += STRIP) sum_d(o, &m, type, r, (int)(end - r < STRIP ? end - r : STRIP));
+  gk_sync(c, threads);
+  int64_t rows = o->seq_len * (o->heads / o->kv_heads);
+  int64_t tiles = (rows + ROWS - 1) / ROWS, blocks = (o->seq_len + KEYS - 1) / KEYS;
+  if (blocks <= m.slots && parts(heads, tiles, threads) == 1) {
+    while ((item = gk_next(c, 0)) < heads) {
+      head h = new_head(o, type, item / o->kv_heads, item % o->kv_heads);
+      backward_part(&h, &m, item / o->kv_heads, item % o->kv_heads, 0, tiles, 0, blocks, 1, 1);
+    }
+    return;
+  }
+  // Runs of tiles, so that packed keys serve several; late tiles, which see the most keys, come first.
+  int64_t run = (tiles + 4 * threads - 1) / (4 * threads), runs = (tiles + run - 1) / run;
+  while ((item = gk_next(c, 0)) < heads * runs) {
+    int64_t which = item % heads, first = (runs - 1 - item / heads) * run;
+    head h = new_head(o, type, which / o->kv_heads, which % o->kv_heads);
+    backward_part(&h, &m, which / o->kv_heads, which % o->kv_heads, first, first + run < tiles ? first + run : tiles, 0,
+                  blocks, 1, 0);
+  }
+  while ((item = gk_next(c, 1)) < heads * blocks) { // early blocks are seen by the most rows
+    int64_t which = item % heads, block = item / heads;
+    head h = new_head(o, type, which / o->kv_heads, which % o->kv_heads);
+    backward_part(&h, &m, which / o->kv_heads, which % o->kv_heads, 0, tiles, block, block + 1, 0, 1);
+  }
+}

@@ -1,0 +1,106 @@
+//go:build cgo && amd64
+
+#include "ops.h"
+
+// An operation on fewer elements than this is done by the calling thread alone: to wake the others
+// takes as long.
+enum { ALONE = 16384 };
+
+// size_of_work is a count of elements, to compare with ALONE.
+static int64_t size_of_work(int op, const void *args) {
+  switch (op) {
+    case GK_OP_ADD_RMS_NORM: {
+      const gk_add_rms_norm_args *o = args;
+      return o->rows * o->dim;
+    }
+    case GK_OP_ADD_RMS_NORM_BACKWARD: {
+      const gk_add_rms_norm_backward_args *o = args;
+      return o->rows * o->dim;
+    }
+    case GK_OP_QK_NORM_ROPE: {
+      const gk_qk_norm_rope_args *o = args;
+      return o->rows * (o->part[0].heads + o->part[1].heads) * o->head_size;
+    }
+    case GK_OP_QK_NORM_ROPE_BACKWARD: {
+      const gk_qk_norm_rope_backward_args *o = args;
+      return o->rows * (o->part[0].heads + o->part[1].heads) * o->head_size;
+    }
+    case GK_OP_ATTENTION:
+    case GK_OP_ATTENTION_BACKWARD: {
+      const gk_attention_args *o = args;
+      return o->seqs * o->seq_len * o->seq_len * o->heads * o->head_size / 8;
+    }
+    case GK_OP_ATTENTION_DECODE: {
+      const gk_attention_args *o = args;
+      return o->seqs * o->seq_len * o->cache_len * o->heads * o->head_size / 8;
+    }
+    case GK_OP_EMBED: {
+      const gk_embed_args *o = args;
+      return o->rows * o->dim;
+    }
+    case GK_OP_EMBED_BACKWARD: {
+      const gk_embed_backward_args *o = args;
+      return o->rows * o->dim;
+    }
+    case GK_OP_SWIGLU:
+    case GK_OP_SWIGLU_BACKWARD: return ((const gk_swiglu_args *)args)->n;
+    case GK_OP_HEAD_LOSS: {
+      const gk_head_loss_args *o = args;
+      return o->rows * o->vocab;
+    }
+    case GK_OP_BIAS_BACKWARD: {
+      const gk_bias_backward_args *o = args;
+      return o->m * o->n;
+    }
+    case GK_OP_REDUCE_SUM: {
+      const gk_reduce_sum_args *o = args;
+      return o->n * o->count;
+    }
+    case GK_OP_SUM_SQUARES:
+    case GK_OP_CHECK_FINITE: return ((const gk_vector_args *)args)->n;
+    case GK_OP_ADAMW: return ((const gk_adamw_args *)args)->n;
+    case GK_OP_CAST:
+    case GK_OP_COPY:
+    case GK_OP_FILL: return ((const gk_move_args *)args)->n;
+  }
+  return INT64_MAX;
+}
+
+// scratch_of is the bytes that an operation needs in each thread's scratch, at least.
+static int64_t scratch_of(int op, const void *args) {
+  const int64_t float_bytes = sizeof(float);
+  switch (op) {
+    case GK_OP_ADD_RMS_NORM_BACKWARD: return 65 * ((const gk_add_rms_norm_backward_args *)args)->dim * float_bytes;
+    case GK_OP_QK_NORM_ROPE_BACKWARD: {
+      const gk_qk_norm_rope_backward_args *o = args;
+      return (131 * o->head_size + 64) * float_bytes;
+    }
+    case GK_OP_BIAS_BACKWARD: return (((const gk_bias_backward_args *)args)->n + 64) * float_bytes;
+    case GK_OP_EMBED_BACKWARD: {
+      const gk_embed_backward_args *o = args;
+      return (o->vocab + o->rows) * (int64_t)sizeof(int32_t);
+    }
+    case GK_OP_ATTENTION:
+    case GK_OP_ATTENTION_BACKWARD:
+    case GK_OP_ATTENTION_DECODE: // tiles, and one block at least
+      return (((const gk_attention_args *)args)->head_size + 16) * (3 * 64 + 5 * 128) * float_bytes + (1 << 20);
+  }
+  return 0;
+}
+
+int gk_run(gk_ctx *ctx, int op, int type, const void *args) {
+  static const gk_task(*const levels[])[2] = {gk_tasks_generic, gk_tasks_avx2, gk_tasks_avx512, gk_tasks_avx512};
+  if (scratch_of(op, args) > (int64_t)gk_pool_scratch_bytes(ctx->pool)) return 1;
+  atomic_llong taken[2] = {0, 0};
+  gk_call call = {.ctx = ctx, .args = args, .taken = taken};
+  gk_task task = levels[ctx->isa][op][type];
+  if (size_of_work(op, args) < ALONE) task(&call, 0, 1);
+  else gk_pool_run(ctx->pool, task, &call);
+  return 0;
+}
+
+int gk_run_reduce_sum(gk_ctx *ctx, int type, const gk_reduce_sum_args *args, const void *srcs) {
+  gk_reduce_sum_args with = *args;
+  with.srcs = srcs;
+  return gk_run(ctx, GK_OP_REDUCE_SUM, type, &with);
+}

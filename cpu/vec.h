@@ -1,0 +1,284 @@
+// vf is sixteen floats, the unit of every kernel of this package: one register of AVX-512, two of
+// AVX2, a plain array elsewhere (GK_LEVEL 2, 1, 0). All levels round alike: a fused multiply-add is
+// one wherever it is written and nowhere else, and sums across lanes have one order. So the levels
+// give the same bits.
+//
+// Included by each level's file after it has set the compiler's target.
+
+#include <math.h>
+
+#include "ops.h"
+
+#if GK_LEVEL > 0
+#include <immintrin.h>
+#endif
+
+enum { LANES = 16 };
+
+// INLINED functions are inlined, so that a type is a constant in them and vectors stay in registers.
+// The portable level would only take long to compile.
+#if GK_LEVEL > 0
+#define INLINED GK_INLINE
+#else
+#define INLINED static __attribute__((unused))
+#endif
+
+#if GK_LEVEL == 2
+
+typedef __m512 vf;
+
+INLINED vf v_set(float x) { return _mm512_set1_ps(x); }
+INLINED vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINED void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINED vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINED vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINED vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINED vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINED vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+INLINED vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINED vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+// v_max is b where either is a NaN.
+INLINED vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINED vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+
+INLINED __mmask16 v_mask(int n) { return (__mmask16)(n >= LANES ? 0xffff : n <= 0 ? 0 : (1u << n) - 1); }
+INLINED vf v_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(v_mask(n), p); }
+INLINED void v_store_part(float *p, int n, vf x) { _mm512_mask_storeu_ps(p, v_mask(n), x); }
+
+// v_keep keeps lanes lo to hi-1; the others become fill.
+INLINED vf v_keep(vf x, int lo, int hi, vf fill) {
+  return _mm512_mask_blend_ps(v_mask(hi) & (__mmask16)~v_mask(lo), fill, x);
+}
+
+INLINED vf v_widen(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+INLINED __m256i v_narrow(vf x) {
+  __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+  __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  up = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), up, quiet);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
+}
+INLINED vf v_load_bf16(const gk_bf16 *p) { return v_widen(_mm256_loadu_si256((const __m256i *)p)); }
+INLINED void v_store_bf16(gk_bf16 *p, vf x) { _mm256_storeu_si256((__m256i *)p, v_narrow(x)); }
+
+// v_scale is x·2^n for the n of t = 1.5·2^23 + n, rounded once.
+INLINED vf v_scale(vf x, vf t, vf n) {
+  (void)t;
+  return _mm512_scalef_ps(x, n);
+}
+
+INLINED void v_halves(vf x, float *lo_plus_hi) {
+  _mm256_storeu_ps(lo_plus_hi, _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+}
+INLINED float v_max_across(vf x) { return _mm512_reduce_max_ps(x); }
+
+#elif GK_LEVEL == 1
+
+typedef struct {
+  __m256 a, b;
+} vf;
+
+#define BOTH(expr_a, expr_b) ((vf){(expr_a), (expr_b)})
+INLINED vf v_set(float x) { return BOTH(_mm256_set1_ps(x), _mm256_set1_ps(x)); }
+INLINED vf v_load(const float *p) { return BOTH(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)); }
+INLINED void v_store(float *p, vf x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+INLINED vf v_add(vf x, vf y) { return BOTH(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)); }
+INLINED vf v_sub(vf x, vf y) { return BOTH(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)); }
+INLINED vf v_mul(vf x, vf y) { return BOTH(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }
+INLINED vf v_div(vf x, vf y) { return BOTH(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)); }
+INLINED vf v_sqrt(vf x) { return BOTH(_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)); }
+INLINED vf v_fma(vf x, vf y, vf z) {
+  return BOTH(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b));
+}
+INLINED vf v_fnma(vf x, vf y, vf z) {
+  return BOTH(_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b));
+}
+INLINED vf v_max(vf x, vf y) { return BOTH(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
+INLINED vf v_min(vf x, vf y) { return BOTH(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); }
+
+// The mask of 8 lanes, the first of which has number first.
+INLINED __m256i v_between(int first, int lo, int hi) {
+  __m256i lane = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
+                             _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane));
+}
+INLINED vf v_load_part(const float *p, int n) {
+  return BOTH(_mm256_maskload_ps(p, v_between(0, 0, n)), _mm256_maskload_ps(p + 8, v_between(8, 0, n)));
+}
+INLINED void v_store_part(float *p, int n, vf x) {
+  _mm256_maskstore_ps(p, v_between(0, 0, n), x.a);
+  _mm256_maskstore_ps(p + 8, v_between(8, 0, n), x.b);
+}
+INLINED vf v_keep(vf x, int lo, int hi, vf fill) {
+  return BOTH(_mm256_blendv_ps(fill.a, x.a, _mm256_castsi256_ps(v_between(0, lo, hi))),
+              _mm256_blendv_ps(fill.b, x.b, _mm256_castsi256_ps(v_between(8, lo, hi))));
+}
+
+INLINED __m256 v_widen8(__m128i x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+INLINED __m256i v_narrow8(__m256 x) {
+  __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1);
+  __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+  __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_srli_epi32(_mm256_blendv_epi8(up, quiet, nan), 16);
+}
+INLINED vf v_load_bf16(const gk_bf16 *p) {
+  return BOTH(v_widen8(_mm_loadu_si128((const __m128i *)p)), v_widen8(_mm_loadu_si128((const __m128i *)(p + 8))));
+}
+INLINED void v_store_bf16(gk_bf16 *p, vf x) {
+  __m256i both = _mm256_packus_epi32(v_narrow8(x.a), v_narrow8(x.b)); // interleaves 128-bit halves
+  _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xd8));
+}
+
+// In two steps, the first of which is exact, because 2^n itself may be no float.
+INLINED __m256 v_scale8(__m256 x, __m256 t) {
+  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(0x4b400000));
+  __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half), bias = _mm256_set1_epi32(127);
+  x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+  return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+}
+INLINED vf v_scale(vf x, vf t, vf n) {
+  (void)n;
+  return BOTH(v_scale8(x.a, t.a), v_scale8(x.b, t.b));
+}
+
+INLINED void v_halves(vf x, float *lo_plus_hi) { _mm256_storeu_ps(lo_plus_hi, _mm256_add_ps(x.a, x.b)); }
+INLINED float v_max_across(vf x) {
+  float m[8];
+  _mm256_storeu_ps(m, _mm256_max_ps(x.a, x.b));
+  for (int i = 1; i < 8; i++) m[0] = m[0] > m[i] ? m[0] : m[i];
+  return m[0];
+}
+
+#else
+
+typedef struct {
+  float x[16];
+} vf;
+
+#define EACH(expr)                                   \
+  vf r;                                              \
+  for (int i = 0; i < LANES; i++) r.x[i] = (expr);   \
+  return r
+INLINED vf v_set(float x) { EACH(x); }
+INLINED vf v_load(const float *p) { EACH(p[i]); }
+INLINED void v_store(float *p, vf x) { memcpy(p, x.x, sizeof x.x); }
+INLINED vf v_add(vf a, vf b) { EACH(a.x[i] + b.x[i]); }
+INLINED vf v_sub(vf a, vf b) { EACH(a.x[i] - b.x[i]); }
+INLINED vf v_mul(vf a, vf b) { EACH(a.x[i] * b.x[i]); }
+INLINED vf v_div(vf a, vf b) { EACH(a.x[i] / b.x[i]); }
+INLINED vf v_sqrt(vf a) { EACH(sqrtf(a.x[i])); }
+INLINED vf v_fma(vf a, vf b, vf c) { EACH(fmaf(a.x[i], b.x[i], c.x[i])); }
+INLINED vf v_fnma(vf a, vf b, vf c) { EACH(fmaf(-a.x[i], b.x[i], c.x[i])); }
+INLINED vf v_max(vf a, vf b) { EACH(a.x[i] > b.x[i] ? a.x[i] : b.x[i]); }
+INLINED vf v_min(vf a, vf b) { EACH(a.x[i] < b.x[i] ? a.x[i] : b.x[i]); }
+INLINED vf v_load_part(const float *p, int n) { EACH(i < n ? p[i] : 0); }
+INLINED void v_store_part(float *p, int n, vf x) {
+  for (int i = 0; i < LANES && i < n; i++) p[i] = x.x[i];
+}
+INLINED vf v_keep(vf x, int lo, int hi, vf fill) { EACH(i >= lo && i < hi ? x.x[i] : fill.x[i]); }
+INLINED vf v_load_bf16(const gk_bf16 *p) { EACH(gk_bf16_to_f32(p[i])); }
+INLINED void v_store_bf16(gk_bf16 *p, vf x) {
+  for (int i = 0; i < LANES; i++) p[i] = gk_bf16_from_f32(x.x[i]);
+}
+
+INLINED float v_power_of_two(int n) {
+  uint32_t bits = (uint32_t)(n + 127) << 23;
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+INLINED vf v_scale(vf x, vf t, vf n) {
+  (void)n;
+  vf r;
+  for (int i = 0; i < LANES; i++) {
+    int32_t bits;
+    memcpy(&bits, &t.x[i], sizeof bits);
+    // A NaN has no exponent; the unsigned difference keeps its overflow defined.
+    int e = (int32_t)((uint32_t)bits - 0x4b400000u), half = e >> 1;
+    r.x[i] = x.x[i] * v_power_of_two(half) * v_power_of_two((int)((uint32_t)e - (uint32_t)half));
+  }
+  return r;
+}
+
+INLINED void v_halves(vf x, float *lo_plus_hi) {
+  for (int i = 0; i < 8; i++) lo_plus_hi[i] = x.x[i] + x.x[i + 8];
+}
+INLINED float v_max_across(vf x) {
+  float m = x.x[0];
+  for (int i = 1; i < LANES; i++) m = m > x.x[i] ? m : x.x[i];
+  return m;
+}
+
+#endif
+
+// v_sum adds lane i to i+8, then i to i+4, i+2 and i+1.
+INLINED float v_sum(vf x) {
+  float s[8];
+  v_halves(x, s);
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+INLINED vf v_load_bf16_part(const gk_bf16 *p, int n) {
+  gk_bf16 all[LANES] = {0};
+  for (int i = 0; i < n && i < LANES; i++) all[i] = p[i];
+  return v_load_bf16(all);
+}
+INLINED void v_store_bf16_part(gk_bf16 *p, int n, vf x) {
+  gk_bf16 all[LANES];
+  v_store_bf16(all, x);
+  for (int i = 0; i < n && i < LANES; i++) p[i] = all[i];
+}
+
+// v_ld reads elements i to i+15 of a tensor, zeros for those at n and beyond; v_st writes them.
+INLINED vf v_ld(const void *p, int type, int64_t i, int64_t n) {
+  if (type == GK_BF16) {
+    const gk_bf16 *q = (const gk_bf16 *)p + i;
+    return n - i >= LANES ? v_load_bf16(q) : v_load_bf16_part(q, (int)(n - i));
+  }
+  const float *q = (const float *)p + i;
+  return n - i >= LANES ? v_load(q) : v_load_part(q, (int)(n - i));
+}
+INLINED void v_st(void *p, int type, int64_t i, int64_t n, vf x) {
+  if (type == GK_BF16) {
+    gk_bf16 *q = (gk_bf16 *)p + i;
+    if (n - i >= LANES) v_store_bf16(q, x);
+    else v_store_bf16_part(q, (int)(n - i), x);
+    return;
+  }
+  float *q = (float *)p + i;
+  if (n - i >= LANES) v_store(q, x);
+  else v_store_part(q, (int)(n - i), x);
+}
+
+// at is the address of element i.
+INLINED const void *at(const void *p, int type, int64_t i) {
+  return (const char *)p + i * (type == GK_BF16 ? 2 : 4);
+}
+INLINED void *at_w(void *p, int type, int64_t i) { return (char *)p + i * (type == GK_BF16 ? 2 : 4); }
+
+// v_exp is e^x to 1e-7: x = n·ln 2 + r, and e^r by a polynomial that interpolates (e^r−1−r)/r² at
+// the Chebyshev nodes of |r| ≤ ln 2 / 2. A NaN stays one, −∞ gives 0 and what is too large ∞.
+INLINED vf v_exp(vf x) {
+  const float magic = 12582912.0f; // 1.5·2^23: adding it rounds to an integer
+  x = v_min(v_set(89.0f), v_max(v_set(-104.0f), x));
+  vf t = v_fma(x, v_set(1.44269504f), v_set(magic));
+  vf n = v_sub(t, v_set(magic));
+  vf r = v_fnma(n, v_set(0x1.62e4p-1f), x); // ln 2 in two parts: the first product is exact
+  r = v_fnma(n, v_set(0x1.7f7d1cp-20f), r);
+  vf p = v_fma(v_set(0x1.6d113cp-10f), r, v_set(0x1.120ba2p-7f));
+  p = v_fma(p, r, v_set(0x1.55551ap-5f));
+  p = v_fma(p, r, v_set(0x1.5554dcp-3f));
+  p = v_fma(p, r, v_set(0.5f));
+  p = v_fma(p, v_mul(r, r), r);
+  return v_scale(v_add(p, v_set(1.0f)), t, n);
+}
