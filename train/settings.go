@@ -57,7 +57,7 @@ func (s Settings) Check() []error {
 	if s.MinLR > s.LR {
 		bad("train.min_lr: %g is above train.lr (%g)", s.MinLR, s.LR)
 	}
-	if s.Steps > 0 && s.Warmup+s.DecaySteps > s.Steps {
+	if s.DecaySteps > 0 && s.Steps > 0 && s.Warmup+s.DecaySteps > s.Steps {
 		bad("train.decay_steps: warm-up (%d) and decay (%d) together are longer than the run (train.steps: %d)", s.Warmup, s.DecaySteps, s.Steps)
 	}
 	if s.Optimizer.Beta1 >= 1 {
