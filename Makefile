@@ -70,18 +70,18 @@ cross: need-go ## Compile and vet for the other platforms, without C
 	@set -e; for platform in linux/amd64 linux/arm64 darwin/arm64; do \
 		echo "CGO_ENABLED=0 $$platform"; \
 		export CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
-		go build ./... && go vet ./...; \
+		go build ./...; go vet ./...; \
 	done
 
 # ---- the code itself
 
 .PHONY: lint
 lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead code
-	@unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
+	@set -e; unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
-	@dead=$$($(TOOLS)/deadcode -test ./...); if [ -n "$$dead" ]; then \
+	@set -e; dead=$$($(TOOLS)/deadcode -test ./...); if [ -n "$$dead" ]; then \
 		echo "nothing reaches:"; echo "$$dead"; exit 1; fi
 
 .PHONY: fmt

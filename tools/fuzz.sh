@@ -5,10 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 found=0
+failed=0
 while IFS=: read -r file line; do
 	target=$(sed -E 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/' <<<"$line")
 	echo "== $(dirname "$file") $target"
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "${1:-10s}" "$(dirname "$file")"
+	go test -run '^$' -fuzz "^$target\$" -fuzztime "${1:-10s}" "$(dirname "$file")" || failed=1
 	found=$((found + 1))
 done < <(grep -rHE --include='*_test.go' --exclude-dir='.[a-z]*' '^func Fuzz[A-Za-z0-9_]*\(' . | sort)
 
@@ -16,3 +17,4 @@ if [ "$found" = 0 ]; then
 	echo "no fuzz target found" >&2
 	exit 1
 fi
+exit "$failed"
