@@ -35,6 +35,10 @@ type Export struct {
 	From string
 	// Tokenizer is the content of a tokenizer.json of our own, which excludes
 	// From; what transformers needs beside it is made up. Nil: none.
+	//
+	// Of a qwen2 model, transformers 5.24's AutoTokenizer takes vocabulary and
+	// merges alone and cuts text as Qwen does. A tokenizer that cuts otherwise
+	// is there read by PreTrainedTokenizerFast.from_pretrained.
 	Tokenizer []byte
 	// EndOfText is the token of Tokenizer that ends a document, such as
 	// "<|endoftext|>": generation stops there. Empty: none.

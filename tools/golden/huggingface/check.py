@@ -23,7 +23,7 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "model"))
@@ -109,6 +109,7 @@ def forward(model, ids):
 
 
 def check_ids(tokenizer, file):
+    """A tokenizer gives what Hugging Face's tokenizers library gives for a tokenizer.json."""
     reference = tokenizers.Tokenizer.from_file(file)
     for text in TEXTS:
         ids = tokenizer(text)["input_ids"]
@@ -120,6 +121,7 @@ def check_ids(tokenizer, file):
 
 def check_tokenizer(golden, file, directory):
     tokenizer = AutoTokenizer.from_pretrained(directory)
+    check_ids(PreTrainedTokenizerFast.from_pretrained(directory), file)
     reference = check_ids(tokenizer, file)
     end = reference.token_to_id("<|endoftext|>")
     config = transformers.AutoConfig.from_pretrained(directory)
@@ -127,15 +129,20 @@ def check_tokenizer(golden, file, directory):
     assert tokenizer.model_max_length == config.max_position_embeddings, tokenizer.model_max_length
     assert config.eos_token_id == end, config.eos_token_id
     assert GenerationConfig.from_pretrained(directory).eos_token_id == end
-    # The two work together, and generation stops at the end of text.
+    # Generation stops there: the logit of that token alone is not zero, and its sign is the model's.
     model = AutoModelForCausalLM.from_pretrained(directory)
-    with torch.no_grad():
-        model.get_input_embeddings().weight[end] *= 100  # always the best logit, or always the worst
     ids = tokenizer("hello", return_tensors="pt")
-    out = model.generate(**ids, max_new_tokens=4, do_sample=False, pad_token_id=end)
-    stopped = out[0, -1].item() == end
-    assert stopped or out.shape[1] == ids["input_ids"].shape[1] + 4, out
-    return f"{type(tokenizer).__name__} gives {len(TEXTS)} texts their ids; generation ends with {out[0, -1].item()}"
+    lengths = set()
+    for sign in 1, -1:
+        with torch.no_grad():
+            head = model.get_output_embeddings().weight
+            model.set_output_embeddings(torch.nn.Linear(head.shape[1], head.shape[0], bias=False))
+            row = torch.from_numpy(weight("head", head.shape[1:] * 2))[0]
+            model.get_output_embeddings().weight.zero_()[end] = sign * row
+        out = model.generate(**ids, max_new_tokens=4, do_sample=False, pad_token_id=end)
+        lengths.add(out.shape[1] - ids["input_ids"].shape[1])
+    assert lengths == {1, 4}, lengths
+    return f"{type(tokenizer).__name__} gives {len(TEXTS)} texts their ids; generation stops at the end of text"
 
 
 def check_carried(golden, source, directory):

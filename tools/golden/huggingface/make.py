@@ -3,10 +3,10 @@
     python -m venv VENV && VENV/bin/pip install -r ../model/requirements.txt
     VENV/bin/python make.py ../../../checkpoint/testdata/transformers
 
-    fp32-sharded   an untied Qwen2 in several files, with a tokenizer, a chat template and generation
-                   settings, as a fine-tuned model comes from
+    fp32-sharded   a Llama with its own head and scaled RoPE in several files, with a tokenizer, a chat
+                   template and generation settings, as a fine-tuned model comes from
     bf16           a tied Qwen3
-    fp16           a Llama with its own head and scaled RoPE
+    fp16           an untied Qwen2
 
 Each has an expect.json besides: what transformers wrote, read with its own reader and widened to
 float32, as shapes and hashes. Weights come from ../model/formula.py. The tokenizer is one of the
@@ -38,12 +38,10 @@ from formula import weight  # noqa: E402
 TOKENIZER = os.path.join(HERE, "../../../data/tokenizer/testdata/smollm2.tokenizer.json")
 
 COMMON = dict(vocab_size=33, hidden_size=16, num_hidden_layers=2, intermediate_size=20, max_position_embeddings=64)
-QWEN2 = Qwen2Config(
-    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, bos_token_id=3, eos_token_id=[1, 2], **COMMON
-)  # fmt: skip
+QWEN2 = Qwen2Config(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, **COMMON)
 QWEN3 = Qwen3Config(num_attention_heads=2, num_key_value_heads=1, head_dim=6, tie_word_embeddings=True, **COMMON)
 LLAMA = LlamaConfig(
-    num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False,
+    num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False, bos_token_id=3, eos_token_id=[1, 2],
     rope_parameters={
         "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
@@ -86,7 +84,7 @@ def main():
     transformers.logging.set_verbosity_error()
 
     sharded = os.path.join(root, "fp32-sharded")
-    save(sharded, QWEN2, torch.float32, max_shard_size="6KB")
+    save(sharded, LLAMA, torch.float32, max_shard_size="6KB")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=TOKENIZER, eos_token="<|endoftext|>", pad_token="<|endoftext|>", model_max_length=64,
         chat_template="{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}",
@@ -95,7 +93,7 @@ def main():
     GenerationConfig(temperature=0.7, do_sample=True, eos_token_id=[1, 2]).save_pretrained(sharded)
 
     save(os.path.join(root, "bf16"), QWEN3, torch.bfloat16)
-    save(os.path.join(root, "fp16"), LLAMA, torch.float16)
+    save(os.path.join(root, "fp16"), QWEN2, torch.float16)
     for name in sorted(os.listdir(root)):
         expect(os.path.join(root, name))
 
