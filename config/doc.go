@@ -29,7 +29,8 @@
 //		}
 //
 //	  - yaml names the key; "-" leaves the field out.
-//	  - default is written as in YAML; a list as "a,b". Without the tag it is the type's zero value.
+//	  - default is written as in YAML; a list as "a,b" or "[a, b]". Without the tag it is the
+//     type's zero value.
 //	  - help is one sentence, unit included; it becomes the comment of the template and of the schema.
 //	  - enum lists the allowed words; min and max bound numbers and durations, both inclusive.
 //

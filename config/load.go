@@ -215,16 +215,7 @@ func (b *Binding) take(f *field, at Source, n ast.Node) {
 	var v reflect.Value
 	var err error
 	if list, ok := n.(*ast.SequenceNode); ok && f.kind == (listKind{}) {
-		var items []string
-		for i, item := range list.Values {
-			text, err := readScalar(textKind{}, item)
-			if err != nil {
-				b.note(f.key, at, "item %d: %w", i+1, err)
-				return
-			}
-			items = append(items, text.String())
-		}
-		v = reflect.ValueOf(items)
+		v, err = readList(list)
 	} else if _, isNull := n.(*ast.NullNode); isNull {
 		err = fmt.Errorf("has no value; leave the key out for the default, %s", f.kind.print(f.initial))
 	} else {
@@ -251,6 +242,19 @@ func plainKey(n ast.MapKeyNode) (key, why string) {
 		return n.GetToken().Value, ""
 	}
 	return "", "expected a plain key, found " + describe(n)
+}
+
+// readList reads a list of texts.
+func readList(list *ast.SequenceNode) (reflect.Value, error) {
+	var items []string
+	for i, item := range list.Values {
+		text, err := readScalar(textKind{}, item)
+		if err != nil {
+			return reflect.Value{}, fmt.Errorf("item %d: %w", i+1, err)
+		}
+		items = append(items, text.String())
+	}
+	return reflect.ValueOf(items), nil
 }
 
 // readScalar reads a node that is no list as a value of kind k.
@@ -378,15 +382,6 @@ func (b *Binding) Set(assignment string) {
 		}
 	case f.isSection():
 		b.note(key, at, "is a section; set one of its keys, such as %s", f.fields[0].key)
-		return
-	}
-	if f.kind == (listKind{}) && strings.HasPrefix(strings.TrimSpace(text), "[") {
-		pairs, mistake := parse(name, []byte(f.name+": "+text))
-		if mistake != nil || len(pairs) != 1 {
-			b.note(key, at, "expected a list such as a,b or [a, b], found %q", text)
-			return
-		}
-		b.take(f, at, pairs[0].Value)
 		return
 	}
 	v, err := f.parse(text)

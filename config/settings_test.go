@@ -26,7 +26,7 @@ type modelSettings struct {
 }
 
 type dataSettings struct {
-	Paths          []string `yaml:"paths" help:"Texts."`
+	Paths          []string `yaml:"paths" default:"[]" help:"Texts."`
 	Include        []string `yaml:"include" default:"*.txt,*.md" help:"Patterns of the files that are read in a directory."`
 	Stages         []string `yaml:"stages" default:"train" enum:"train,eval" help:"Parts."`
 	SequenceLength int      `yaml:"sequence_length" default:"512" min:"1" max:"1048576" help:"Tokens in a pack."`

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
 )
 
 // kind is a type of value: how it is read and written.
@@ -122,10 +124,20 @@ func (durationKind) parse(text string) (reflect.Value, error) {
 	return reflect.ValueOf(d), nil
 }
 
-// parse reads "a,b,c"; "[a, b]" is read by Set as YAML has it.
+// parse reads "a,b,c", or "[a, b, c]" as YAML has it.
 func (listKind) parse(text string) (reflect.Value, error) {
 	if !utf8.ValidString(text) {
 		return reflect.Value{}, errors.New("the text is not UTF-8, which a YAML file could not hold")
+	}
+	if strings.HasPrefix(strings.TrimSpace(text), "[") {
+		pairs, mistake := parse("", []byte("list: "+text))
+		if mistake != nil || len(pairs) != 1 {
+			return reflect.Value{}, errUnlike
+		}
+		if list, ok := pairs[0].Value.(*ast.SequenceNode); ok {
+			return readList(list)
+		}
+		return reflect.Value{}, errUnlike
 	}
 	var list []string
 	if text != "" {
