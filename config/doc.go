@@ -23,16 +23,17 @@
 // A package that is configured has one struct beside what it configures. Every exported field has
 // tags:
 //
-//		type Settings struct {
-//			SequenceLength int    `yaml:"sequence_length" default:"512" min:"1" help:"Tokens in a pack."`
-//			Precision      string `yaml:"precision" default:"auto" enum:"auto,fp32,bf16" help:"Compute type."`
-//		}
+//	type Settings struct {
+//		SequenceLength int    `yaml:"sequence_length" default:"512" min:"1" help:"Tokens in a pack."`
+//		Precision      string `yaml:"precision" default:"auto" enum:"auto,fp32,bf16" help:"Compute type."`
+//	}
 //
-//	  - yaml names the key; "-" leaves the field out.
-//	  - default is written as in YAML; a list as "a,b" or "[a, b]". Without the tag it is the
-//     type's zero value.
-//	  - help is one sentence, unit included; it becomes the comment of the template and of the schema.
-//	  - enum lists the allowed words; min and max bound numbers and durations, both inclusive.
+// The tags are these:
+//
+//   - yaml names the key; "-" leaves the field out.
+//   - default is written as in YAML, a list as "a,b" or "[a, b]"; without it, the zero value holds.
+//   - help is one sentence, unit included; it becomes the comment of the template and of the schema.
+//   - enum lists the allowed words; min and max bound numbers and durations, both inclusive.
 //
 // A field is a string, bool, int, int64, float64, []string, time.Duration or a struct of such fields
 // (its help tag describes the section). What a tag cannot say is said by a method of the struct,
