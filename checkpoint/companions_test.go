@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gofsdp/gofsdp/model"
@@ -37,6 +38,9 @@ func TestATokenizerOfOurOwnGetsWhatTransformersNeeds(t *testing.T) {
 	} {
 		if got := fields(t, dir, name); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+		if text := file(t, dir, name); strings.Contains(text, "\\u") {
+			t.Errorf("%s is hard to read:\n%s", name, text)
 		}
 	}
 	if got := fields(t, dir, "config.json")["eos_token_id"]; got != 898.0 {

@@ -86,7 +86,11 @@ func TestEveryBitPatternSurvives(t *testing.T) {
 func TestATensorOfManyPiecesIsWrittenWhole(t *testing.T) {
 	cfg := tiny(true)
 	cfg.Vocab, cfg.Layers = 70_001, 1
-	sameBits(t, load(t, written(t, export(cfg)), cfg), formula(cfg))
+	for _, typ := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
+		_, values := directoryOf(cfg, typ, 1)
+		x := checkpoint.Export{Config: cfg, Type: typ, Weight: func(name string) []float32 { return values[name] }}
+		sameBits(t, load(t, written(t, x), cfg), values)
+	}
 }
 
 func TestBrainFloatsOutAreTheRoundedWeights(t *testing.T) {
@@ -184,6 +188,23 @@ func TestAnExportIsSplitIntoShardsWithAnIndex(t *testing.T) {
 	}
 }
 
+func TestTwoShardsHaveAnIndexAndOneHasNone(t *testing.T) {
+	cfg := tiny(true)
+	all := 4 * cfg.NumParams()
+	for limit, want := range map[int64][]string{
+		all:     {"config.json", "model.safetensors"},
+		all - 1: {"config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", safetensors.IndexFile},
+	} {
+		x := export(cfg)
+		x.MaxShard = limit
+		dir := written(t, x)
+		if got := listing(t, dir); !slices.Equal(got, want) {
+			t.Errorf("of %d bytes a file there is %q, want %q", limit, got, want)
+		}
+		sameBits(t, load(t, dir, cfg), formula(cfg))
+	}
+}
+
 func TestATiedModelWritesNoHead(t *testing.T) {
 	for _, tied := range []bool{true, false} {
 		d, err := safetensors.OpenDir(written(t, export(tiny(tied))))
@@ -274,6 +295,7 @@ func TestAFailedExportLeavesNothing(t *testing.T) {
 			parent := t.TempDir()
 			err := checkpoint.WriteHuggingFace(filepath.Join(parent, "model"), x)
 			says(t, err, c.says)
+			nothingOpen(t, parent)
 			if got := listing(t, parent); len(got) != 0 {
 				t.Errorf("%q stay behind", got)
 			}
@@ -317,7 +339,16 @@ func TestADiskThatIsFullLeavesNothing(t *testing.T) {
 	}
 	parent := t.TempDir()
 	check(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 5000, Max: unix.RLIM_INFINITY}))
-	err := checkpoint.WriteHuggingFace(filepath.Join(parent, "model"), export(tiny(true)))
+	x := export(tiny(true))
+	asked, give := 0, x.Weight
+	x.Weight = func(name string) []float32 {
+		asked++
+		return give(name)
+	}
+	err := checkpoint.WriteHuggingFace(filepath.Join(parent, "model"), x)
+	if asked == len(x.Config.Params()) {
+		t.Error("all weights were asked for, long after the disk was full")
+	}
 	if !errors.Is(err, unix.EFBIG) {
 		t.Errorf("the error is %v, want a file that is too large", err)
 	}

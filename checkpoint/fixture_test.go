@@ -188,3 +188,21 @@ func says(t *testing.T, err error, parts ...string) {
 		}
 	}
 }
+
+// nothingOpen checks that this process has no file below dir open or mapped,
+// on systems that tell.
+func nothingOpen(t *testing.T, dir string) {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return
+	}
+	if strings.Contains(string(maps), dir+"/") {
+		t.Errorf("files of %s are still mapped", dir)
+	}
+	for _, fd := range listing(t, "/proc/self/fd") {
+		if path, _ := os.Readlink("/proc/self/fd/" + fd); strings.HasPrefix(path, dir+"/") {
+			t.Errorf("%s is still open", path)
+		}
+	}
+}

@@ -76,7 +76,7 @@ func (w *Weights) fit(dir string, cfg model.Config) []error {
 		switch {
 		case known[name], strings.HasSuffix(name, ".rotary_emb.inv_freq"):
 			// Old exporters stored RoPE's frequencies, which follow from config.json.
-		case name == headName && cfg.Tied:
+		case name == headName: // of a tied model: it is known else
 			if embed, ok := w.dir.Tensor(model.EmbedName); ok && !sameTensor(t, embed) {
 				wrong(t.File, `%s is expected to be a copy of %s, but differs (where the head is of its own, "tie_word_embeddings": false says so)`, name, model.EmbedName)
 			}

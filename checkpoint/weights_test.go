@@ -153,6 +153,11 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 			embed := d[safetensors.SingleFile][model.EmbedName]
 			d[safetensors.SingleFile]["lm_head.weight"] = tensor{safetensors.BF16, embed.shape, make([]byte, len(embed.data)/2)}
 		}, []string{"tensor lm_head.weight is expected to be a copy"}},
+		"a tied head that is transposed": {true, func(d directory) {
+			other := d[safetensors.SingleFile][model.EmbedName]
+			other.shape = []int64{16, 33}
+			d[safetensors.SingleFile]["lm_head.weight"] = other
+		}, []string{"tensor lm_head.weight is expected to be a copy"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			d, _ := directoryOf(tiny(c.tied), safetensors.F32, 1)
@@ -166,6 +171,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 			if lines := strings.Count(err.Error(), "\n"); lines != 1 {
 				t.Errorf("%d mistakes, want 1:\n%v", lines, err)
 			}
+			nothingOpen(t, dir)
 		})
 	}
 }
