@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 
 	"github.com/gofsdp/gofsdp/data"
 	"github.com/gofsdp/gofsdp/train"
@@ -37,7 +39,41 @@ type Run struct {
 func (c Config) Check() []error {
 	var errs []error
 	if c.Model == "" {
-		errs = append(errs, fmt.Errorf("model: name a directory, a built-in shape or a Hub name"))
+		errs = append(errs, fmt.Errorf("model: is empty; name a directory, a built-in shape or a Hub name"))
 	}
 	return errs
+}
+
+// Check returns what is wrong with the place of a run.
+func (r Run) Check() []error {
+	var errs []error
+	switch {
+	case r.StoragePath == "":
+		errs = append(errs, fmt.Errorf("run.storage_path: is empty; name a directory, such as runs"))
+	case strings.Contains(r.StoragePath, "://"):
+		errs = append(errs, fmt.Errorf("run.storage_path: %s is no directory of this machine", r.StoragePath))
+	}
+	if r.Name == "." || r.Name == ".." || strings.ContainsAny(r.Name, "/\\\x00") {
+		errs = append(errs, fmt.Errorf("run.name: %q is not the name of a single directory; its parents go into run.storage_path", r.Name))
+	}
+	return errs
+}
+
+// Tree returns all values as nested maps, by their keys.
+func (c Config) Tree() map[string]any { return tree(reflect.ValueOf(c)) }
+
+func tree(section reflect.Value) map[string]any {
+	values := map[string]any{}
+	for i := range section.NumField() {
+		key, v := section.Type().Field(i).Tag.Get("yaml"), section.Field(i)
+		switch {
+		case v.Kind() == reflect.Struct:
+			values[key] = tree(v)
+		case v.Kind() == reflect.Slice && v.IsNil():
+			values[key] = []string{}
+		default:
+			values[key] = v.Interface()
+		}
+	}
+	return values
 }

@@ -14,24 +14,15 @@ import (
 // before the end-of-text token. The engine's plan must decode one sequence.
 // When ctx ends it returns nil: what was emitted is all.
 func Generate(ctx context.Context, e *fsdp.Engine, tok *tokenizer.Tokenizer, prompt string, s Sample, seed uint64, emit func([]byte)) error {
-	ids := tok.Encode(nil, prompt)
-	eot, ends := tok.EndOfText()
-	if len(ids) == 0 {
-		if !ends {
-			return fmt.Errorf("the prompt is empty and the tokenizer has no end-of-text token to begin with")
-		}
-		ids = []int32{eot}
-	}
 	cache := e.Plan.Decoding.CacheLen
-	if len(ids) >= cache {
-		return fmt.Errorf("a prompt of %d tokens leaves no room in the %d that the model is run with", len(ids), cache)
+	next, err := promptTokens(tok, prompt, cache, e.Plan.Model.Vocab)
+	if err != nil {
+		return err
 	}
-	if i := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= e.Plan.Model.Vocab }); i >= 0 {
-		return fmt.Errorf("the prompt has token %d, the model knows %d", ids[i], e.Plan.Model.Vocab)
-	}
+	eot, ends := tok.EndOfText()
 	e.Forget()
 	c := chooser{temperature: s.Temperature, topP: s.TopP, seed: seed}
-	next, used := ids, 0
+	used := 0
 	for n := 0; n < s.Tokens && used+len(next) <= cache && ctx.Err() == nil; n++ {
 		logits, err := e.Extend([][]int32{next})
 		if err != nil {
@@ -46,4 +37,24 @@ func Generate(ctx context.Context, e *fsdp.Engine, tok *tokenizer.Tokenizer, pro
 		next = []int32{id}
 	}
 	return nil
+}
+
+// promptTokens encodes a prompt, an empty one as end-of-text. It fails where the
+// prompt fills the cache or has a token beyond the vocabulary.
+func promptTokens(tok *tokenizer.Tokenizer, prompt string, cache, vocab int) ([]int32, error) {
+	ids := tok.Encode(nil, prompt)
+	if len(ids) == 0 {
+		eot, ok := tok.EndOfText()
+		if !ok {
+			return nil, fmt.Errorf("the prompt is empty and the tokenizer has no end-of-text token to begin with")
+		}
+		ids = []int32{eot}
+	}
+	if len(ids) >= cache {
+		return nil, fmt.Errorf("the prompt has %d tokens, which leaves no room in the %d that the model sees at once; shorten it", len(ids), cache)
+	}
+	if i := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= vocab }); i >= 0 {
+		return nil, fmt.Errorf("the prompt has token %d, the model's vocabulary has %d: this is not the model's tokenizer", ids[i], vocab)
+	}
+	return ids, nil
 }

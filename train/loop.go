@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/gofsdp/gofsdp/data"
@@ -39,6 +40,13 @@ type Summary struct {
 	Interrupted bool // ctx ended it; HeldOut was not measured
 }
 
+// Finite says whether the last losses are numbers, and so the weights.
+func (s Summary) Finite() bool {
+	return finite(s.Loss) && (s.HeldOut.Targets == 0 || finite(s.HeldOut.Loss))
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
 // Job is a run's parts, ready to go: an engine with weights in it and data.
 type Job struct {
 	Settings Settings
@@ -60,7 +68,13 @@ func (e *NotFinite) Error() string {
 	if e.Where == nil {
 		return fmt.Sprintf("step %d: the gradient is not finite, though no operation of a replay gave anything that is not; a sum overflowed", e.Step)
 	}
-	return fmt.Sprintf("step %d: the gradient is not finite: %v; lower train.lr, raise train.warmup, or look at the data of this step", e.Step, e.Where)
+	where := e.Where.Error()
+	if run, found, ok := strings.Cut(where, ": stream replay: "); ok {
+		microBatch, _, _ := strings.Cut(run, ": ")
+		where = microBatch + ": " + found
+	}
+	return fmt.Sprintf("step %d: the gradient is not finite: %s; lower train.lr, raise train.warmup, or look at the data of this step",
+		e.Step, strings.ReplaceAll(where, "\n", "; "))
 }
 
 func (e *NotFinite) Unwrap() error { return e.Where }
@@ -117,7 +131,10 @@ func (j *Job) evaluate(ctx context.Context, step, packs int, sum *Summary) error
 		return err
 	}
 	sum.HeldOut = ev
-	return j.Report.Evaluated(step, ev)
+	if err := j.Report.Evaluated(step, ev); err != nil || sum.Finite() {
+		return err
+	}
+	return fmt.Errorf("step %d: the held-out loss is not finite, so the weights are not; lower train.lr or raise train.warmup", step)
 }
 
 // loop is what lasts from step to step.
@@ -162,7 +179,7 @@ func (l *loop) step(step int) (StepReport, error) {
 		return r, fmt.Errorf("step %d: %w", step+1, err)
 	}
 	r.Norm = math.Sqrt(square)
-	if math.IsNaN(r.Loss+r.Norm) || math.IsInf(r.Loss+r.Norm, 0) {
+	if !finite(r.Loss) || !finite(r.Norm) {
 		return r, &NotFinite{Step: step + 1, Where: l.locate(step, float32(scale))}
 	}
 	factor := 1.0

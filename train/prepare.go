@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/gofsdp/gofsdp/checkpoint"
-
 	"github.com/gofsdp/gofsdp/data/tokenizer"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
@@ -37,6 +36,14 @@ func (s Settings) PlanOptions(cfg model.Config, seqLen int) fsdp.Options {
 	return o
 }
 
+// NewPlan plans a run of these settings with sequences of seqLen tokens.
+func (s Settings) NewPlan(cfg model.Config, seqLen int) (*fsdp.Plan, error) {
+	if seqLen > cfg.MaxPositions {
+		return nil, fmt.Errorf("data.sequence_length: %d tokens are more than the model's %d positions (max_position_embeddings)", seqLen, cfg.MaxPositions)
+	}
+	return fsdp.NewPlan(s.PlanOptions(cfg, seqLen))
+}
+
 // prefill is the tokens of a prompt that are processed at once.
 const prefill = 64
 
@@ -51,7 +58,7 @@ func Decoding(length int) fsdp.Decoding {
 func OpenModel(name, mode string) (model.Source, *tokenizer.Tokenizer, *checkpoint.Weights, error) {
 	src, err := model.Resolve(name)
 	if err != nil {
-		return src, nil, nil, fmt.Errorf("model: %w", err)
+		return src, nil, nil, err
 	}
 	if mode == "load" && !src.HasWeights {
 		return src, nil, nil, fmt.Errorf("train.weights: load, but the model %s has no weights: name a directory that has, or begin with fresh ones", name)

@@ -21,6 +21,7 @@ type Console struct {
 	seconds        float64 // of training steps
 	tokens         int64
 	recent         rate
+	open           bool // the terminal's line waits to be overwritten
 }
 
 // rate is tokens per second over about the last thirty seconds.
@@ -83,6 +84,17 @@ func (c *Console) print(line string, stay bool) error {
 	default:
 		_, err = fmt.Fprintf(c.Out, "\r\x1b[K%s", line)
 	}
+	c.open = c.Terminal && !stay
+	return err
+}
+
+// End ends the line that was to be overwritten, where the run ended early.
+func (c *Console) End() error {
+	if !c.open {
+		return nil
+	}
+	c.open = false
+	_, err := fmt.Fprintln(c.Out)
 	return err
 }
 

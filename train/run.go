@@ -41,7 +41,7 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	if weights != nil {
 		defer func() { err = errors.Join(err, weights.Close()) }()
 	}
-	plan, err := fsdp.NewPlan(w.Train.PlanOptions(src.Config, w.Data.SequenceLength))
+	plan, err := w.Train.NewPlan(src.Config, w.Data.SequenceLength)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 		return nil, err
 	}
 	if w.Data.Tokenizer == data.TokenizerModel && tok == nil {
-		return nil, fmt.Errorf("data.tokenizer: the model %s has no tokenizer.json: name one, or train one (data.tokenizer: train)", w.Model)
+		return nil, fmt.Errorf("data.tokenizer: the model %s has no tokenizer; give the path of a tokenizer.json, or train to make one", w.Model)
 	}
 	r = &Run{Work: w, Model: src, dev: dev}
 	defer func() {
@@ -64,6 +64,9 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	if int(r.Data.MaxID) >= src.Config.Vocab {
 		return r, fmt.Errorf("data.tokenizer: the text has token %d, but the model's vocabulary has %d: this is not the model's tokenizer", r.Data.MaxID, src.Config.Vocab)
 	}
+	if err = r.checkPrompts(plan); err != nil {
+		return r, err
+	}
 	if _, err = data.NewSampler(r.Data.Train, w.Train.Batch); err != nil {
 		return r, err
 	}
@@ -71,6 +74,17 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 		return r, err
 	}
 	return r, SetWeights(r.Engine, weights, uint64(w.Train.Seed))
+}
+
+// checkPrompts finds the samples' prompts that could not be continued.
+func (r *Run) checkPrompts(p *fsdp.Plan) error {
+	var errs []error
+	for i, prompt := range r.Work.Train.Sample.Prompts {
+		if _, err := promptTokens(r.Data.Tokenizer, prompt, p.Decoding.CacheLen, p.Model.Vocab); err != nil {
+			errs = append(errs, fmt.Errorf("train.sample.prompts: entry %d: %w", i+1, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close gives back what Open took. The device stays open.
@@ -99,13 +113,24 @@ func (r *Run) Generate(ctx context.Context, prompt string, emit func([]byte)) er
 // DiskBytes is what the run's directory will need at the least: the weights.
 func (r *Run) DiskBytes() int64 { return 4*r.Model.Config.NumParams() + 1<<20 }
 
-// Export writes the weights as a Hugging Face directory.
+// Export writes the weights as a Hugging Face directory, with the tokenizer that
+// the run used: the model's own files, or the one it was given or trained.
 func (r *Run) Export(dir string) error {
-	tok, err := r.Data.Tokenizer.MarshalJSON()
+	x := checkpoint.Export{Config: r.Model.Config, Weight: r.Engine.Param}
+	if r.Work.Data.Tokenizer == data.TokenizerModel {
+		x.From = r.Model.Dir
+		return checkpoint.WriteHuggingFace(dir, x)
+	}
+	tok := r.Data.Tokenizer
+	text, err := tok.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	return checkpoint.WriteHuggingFace(dir, checkpoint.Export{Config: r.Model.Config, Weight: r.Engine.Param, Tokenizer: tok})
+	x.Tokenizer = text
+	if id, ok := tok.EndOfText(); ok {
+		x.EndOfText = string(tok.TokenBytes(id))
+	}
+	return checkpoint.WriteHuggingFace(dir, x)
 }
 
 // Outline says in a line what the run does.

@@ -32,14 +32,17 @@ func defaultData(path []string) data.Settings {
 
 // Run trains and writes.
 func (c *tokenizerCommand) Run(a *app) error {
-	if err := record.Vacant(c.Out); err != nil {
-		return asUser(fmt.Errorf("%s exists already; name another file with --out", c.Out))
+	if err := vacant(c.Out); err != nil {
+		return asUser(err)
+	}
+	if c.VocabSize < 257 {
+		return asUser(fmt.Errorf("--vocab-size: %d is less than 257: the 256 bytes and end-of-text", c.VocabSize))
 	}
 	text := defaultData(c.Text)
 	text.MaxBytes = c.MaxBytes
 	texts, err := data.Texts(a.ctx, text)
 	if err != nil {
-		return asUser(err)
+		return asUser(withoutKey(err))
 	}
 	tok, err := tokenizer.Train(texts, tokenizer.Options{VocabSize: c.VocabSize, Pattern: tokenizer.Pattern(c.Pattern)})
 	if err != nil {

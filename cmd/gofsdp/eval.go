@@ -13,13 +13,13 @@ import (
 type evalCommand struct {
 	modelFlags
 	Text           []string `arg:"" help:"Files, directories or globs; all of it is evaluated."`
-	SequenceLength int      `default:"512" help:"Tokens that the model sees at once."`
+	SequenceLength int      `default:"0" help:"Tokens that the model sees at once; 0 takes 512, or the model's positions where they are fewer."`
 }
 
 // Run prints loss and bits per byte.
 func (c *evalCommand) Run(a *app) (err error) {
-	if c.SequenceLength < 2 {
-		return asUser(fmt.Errorf("--sequence-length must be at least 2"))
+	if c.SequenceLength != 0 && c.SequenceLength < 2 {
+		return asUser(fmt.Errorf("--sequence-length: %d is below the least allowed, 2", c.SequenceLength))
 	}
 	dev, err := openDevice(config.Scaling{Threads: c.Threads, ISA: "auto"})
 	if err != nil {
@@ -27,6 +27,12 @@ func (c *evalCommand) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	m, err := train.OpenForUse(c.Model, c.Precision, dev, func(o *fsdp.Options, _ func(string) int) error {
+		if c.SequenceLength == 0 {
+			c.SequenceLength = min(512, o.Model.MaxPositions)
+		}
+		if c.SequenceLength > o.Model.MaxPositions {
+			return fmt.Errorf("--sequence-length: %d tokens are more than the model's %d positions (max_position_embeddings)", c.SequenceLength, o.Model.MaxPositions)
+		}
 		o.Eval, o.SeqLen = true, c.SequenceLength
 		o.Seqs = max(2048/c.SequenceLength, 1)
 		return nil
@@ -39,7 +45,7 @@ func (c *evalCommand) Run(a *app) (err error) {
 	text.SequenceLength = c.SequenceLength
 	set, err := data.PrepareHeldOut(a.ctx, text, m.Tokenizer, nil)
 	if err != nil {
-		return asUser(err)
+		return asUser(withoutKey(err))
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
 	ev, err := train.Evaluate(a.ctx, m.Engine, set.HeldOut, 0)

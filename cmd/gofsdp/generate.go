@@ -27,10 +27,25 @@ type generateCommand struct {
 	Seed        uint64  `default:"0" help:"The same seed draws the same text."`
 }
 
+// check returns what is wrong with the flags.
+func (c *generateCommand) check() error {
+	var errs []error
+	if c.Tokens < 1 {
+		errs = append(errs, fmt.Errorf("--tokens: %d is below the least allowed, 1", c.Tokens))
+	}
+	if !(c.Temperature >= 0) {
+		errs = append(errs, fmt.Errorf("--temperature: %v is below the least allowed, 0", c.Temperature))
+	}
+	if !(c.TopP >= 0 && c.TopP <= 1) {
+		errs = append(errs, fmt.Errorf("--top-p: %v is not between 0 and 1", c.TopP))
+	}
+	return errors.Join(errs...)
+}
+
 // Run prints the prompt and its continuation.
 func (c *generateCommand) Run(a *app) (err error) {
-	if c.Tokens < 1 || c.Temperature < 0 || c.TopP < 0 || c.TopP > 1 {
-		return asUser(fmt.Errorf("--tokens must be at least 1, --temperature at least 0 and --top-p between 0 and 1"))
+	if err := c.check(); err != nil {
+		return asUser(err)
 	}
 	if c.Prompt == "-" {
 		text, err := io.ReadAll(os.Stdin)
@@ -45,11 +60,11 @@ func (c *generateCommand) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	m, err := train.OpenForUse(c.Model, c.Precision, dev, func(o *fsdp.Options, tokens func(string) int) error {
-		n := tokens(c.Prompt) + c.Tokens
-		if n > o.Model.MaxPositions {
-			return fmt.Errorf("prompt and continuation have %d tokens, the model has %d positions: ask for fewer --tokens", n, o.Model.MaxPositions)
+		prompt := max(tokens(c.Prompt), 1) // an empty one begins with end-of-text
+		if prompt >= o.Model.MaxPositions {
+			return fmt.Errorf("the prompt has %d tokens, which leaves no room in the model's %d positions; shorten it", prompt, o.Model.MaxPositions)
 		}
-		o.Decoding = train.Decoding(n + 1)
+		o.Decoding = train.Decoding(min(prompt+c.Tokens, o.Model.MaxPositions))
 		return nil
 	})
 	if err != nil {

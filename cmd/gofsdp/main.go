@@ -10,10 +10,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
+
+	"github.com/gofsdp/gofsdp/config"
 )
 
 // The exit codes of this program, as README lists them.
@@ -39,65 +42,77 @@ type commands struct {
 
 // app is what sub-commands run with.
 type app struct {
-	ctx      context.Context
+	ctx      context.Context // ends with an interruption
 	out      io.Writer
 	err      io.Writer
-	terminal bool // out is one
-	caught   *os.Signal
+	terminal bool                     // out is one
+	sources  map[string]config.Source // of the values of the configuration
 }
 
 // printf writes to the user.
 func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
 
-// userError is a mistake that only the user can mend.
-type userError struct{ error }
-
-func (e userError) Unwrap() error { return e.error }
-
-// asUser marks an error as the user's mistake.
-func asUser(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
-	}
-	return userError{err}
-}
-
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run parses and executes a command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, caught, stop := interruptible()
+	ctx, stop := interruptible()
 	defer stop()
-	a := &app{ctx: ctx, out: stdout, err: stderr, caught: caught}
+	a := &app{ctx: ctx, out: stdout, err: stderr}
 	if f, ok := stdout.(*os.File); ok {
 		a.terminal = term.IsTerminal(int(f.Fd()))
 	}
 	code := -1
-	parser, err := kong.New(&commands{}, kong.Name("gofsdp"),
-		kong.Description("Trains Qwen-family language models with fully sharded data parallelism, in one binary."),
-		kong.UsageOnError(), kong.Writers(stdout, stderr), kong.Exit(func(c int) { code = c }), kong.Bind(a))
-	if err != nil {
-		panic(err)
+	parser := newParser(kong.Writers(stdout, stderr), kong.Exit(func(c int) { code = c }), kong.Bind(a))
+	if len(args) == 0 { // to be shown what there is, but no success
+		parser.Stdout = stderr
+		parser.Parse([]string{"--help"})
+		return exitUser
 	}
 	command, err := parser.Parse(args)
 	if code >= 0 { // --help has been printed
 		return code
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "gofsdp: %v; gofsdp --help lists commands and flags\n", err)
+		fmt.Fprintf(stderr, "gofsdp: %s\n", usageError(err))
 		return exitUser
 	}
-	return a.exitCode(command.Run(a))
+	err = command.Run(a)
+	if code = a.codeOf(err); code != 0 && code != exitInterrupted && code != exitTerminated {
+		a.complain(err)
+	}
+	return code
+}
+
+// newParser returns the parser of the command line.
+func newParser(options ...kong.Option) *kong.Kong {
+	return kong.Must(&commands{}, append(options, kong.Name("gofsdp"),
+		kong.Description("Trains Qwen-family language models with fully sharded data parallelism, in one binary."))...)
+}
+
+// usageError says what is wrong with a command line, and where to look.
+func usageError(err error) string {
+	help := "gofsdp --help"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		if at := parse.Context.Command(); at != "" {
+			// Without the arguments, which stand there as <name>.
+			at, _, _ = strings.Cut(at, " <")
+			help = "gofsdp " + at + " --help"
+		}
+	}
+	return fmt.Sprintf("%v (see %s)", err, help)
 }
 
 // codeOf returns the exit code for an error.
 func (a *app) codeOf(err error) int {
 	var user userError
+	var by interruption
 	switch {
 	case err == nil:
 		return 0
-	case *a.caught != nil && errors.Is(err, context.Canceled):
-		if *a.caught == syscall.SIGTERM {
+	case errors.As(context.Cause(a.ctx), &by) && errors.Is(err, context.Canceled):
+		if by.signal == syscall.SIGTERM {
 			return exitTerminated
 		}
 		return exitInterrupted
@@ -107,35 +122,29 @@ func (a *app) codeOf(err error) int {
 	return exitFailure
 }
 
-// exitCode prints an error, unless the user asked for the end, and returns the
-// code for it.
-func (a *app) exitCode(err error) int {
-	code := a.codeOf(err)
-	if code != 0 && code != exitInterrupted && code != exitTerminated {
-		fmt.Fprintf(a.err, "gofsdp: %v\n", err)
-	}
-	return code
-}
+// interruption is why the context of an app ends.
+type interruption struct{ signal os.Signal }
 
-// interruptible returns a context that the first Ctrl-C or SIGTERM ends, and
-// which signal it was. A second one ends the program at once.
-func interruptible() (context.Context, *os.Signal, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+func (i interruption) Error() string { return "interrupted by " + i.signal.String() }
+
+// Is makes an interruption a cancellation to those who pass on its cause.
+func (interruption) Is(target error) bool { return target == context.Canceled }
+
+// interruptible returns a context that the first Ctrl-C or SIGTERM ends. A
+// second one ends the program at once.
+func interruptible() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	caught := new(os.Signal)
 	go func() {
-		s, ok := <-signals
-		if !ok {
-			return
+		if s, ok := <-signals; ok {
+			signal.Stop(signals)
+			cancel(interruption{s})
 		}
-		*caught = s
-		signal.Stop(signals)
-		cancel()
 	}()
-	return ctx, caught, func() {
+	return ctx, func() {
 		signal.Stop(signals)
 		close(signals)
-		cancel()
+		cancel(nil)
 	}
 }

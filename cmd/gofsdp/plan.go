@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/gofsdp/gofsdp/config"
-	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/model"
 	"github.com/gofsdp/gofsdp/train"
 )
@@ -18,15 +16,15 @@ type planCommand struct {
 
 // Run prints what a run would take. It reads neither text nor weights.
 func (c *planCommand) Run(a *app) error {
-	cfg, _, err := c.load()
+	cfg, _, err := c.load(a)
 	if err != nil {
 		return err
 	}
 	src, err := model.Resolve(cfg.Model)
 	if err != nil {
-		return asUser(fmt.Errorf("model: %w", err))
+		return asUser(err)
 	}
-	plan, err := fsdp.NewPlan(cfg.Train.PlanOptions(src.Config, cfg.Data.SequenceLength))
+	plan, err := cfg.Train.NewPlan(src.Config, cfg.Data.SequenceLength)
 	if err != nil {
 		return asUser(err)
 	}
@@ -38,26 +36,22 @@ func (c *planCommand) Run(a *app) error {
 	accumulate := cfg.Train.Batch / plan.Seqs
 	a.printf("a step: %d sequences of %d tokens as %d micro-batches of %d, %.4g GFLOP a token\n\n", cfg.Train.Batch, plan.SeqLen, accumulate, plan.Seqs,
 		src.Config.FLOPsPerToken(plan.SeqLen)/1e9)
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "bytes\t\t of memory for\t\n")
+	a.printf("%15s  %9s  memory for\n", "bytes", "")
 	for _, r := range plan.Memory() {
-		fmt.Fprintf(w, "%d\t%s\t %s\t\n", r.Bytes, train.Bytes(r.Bytes), r.Kind)
+		a.printf("%15d  %9s  %s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind)
 	}
-	fmt.Fprintf(w, "%d\t%s\t in all\t\n\n", plan.Arena, train.Bytes(plan.Arena))
-	fmt.Fprintf(w, "operations\tGFLOP\t of program\t\n")
+	a.printf("%15d  %9s  in all\n\n", plan.Arena, train.Bytes(plan.Arena))
+	a.printf("%15s  %9s  program\n", "operations", "GFLOP")
 	for _, p := range plan.Programs() {
 		_, _, cost := p.Kinds()
-		fmt.Fprintf(w, "%d\t%.4g\t %s\t\n", len(p.Steps), float64(cost.FLOPs)/1e9, p.Name)
-	}
-	if err := w.Flush(); err != nil {
-		return err
+		a.printf("%15d  %9.4g  %s\n", len(p.Steps), float64(cost.FLOPs)/1e9, p.Name)
 	}
 	switch {
 	case limit == 0:
 		a.printf("\nthe memory of %s is not known\n", of)
 	case plan.Arena > limit:
 		a.printf("\n")
-		return asUser(fmt.Errorf("it does not fit %s (%s)", of, train.Bytes(limit)))
+		return asUser(fmt.Errorf("%s does not fit %s (%s)", train.Bytes(plan.Arena), of, train.Bytes(limit)))
 	default:
 		a.printf("\nit fits %s (%s)\n", of, train.Bytes(limit))
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/gofsdp/gofsdp/config"
@@ -25,13 +27,19 @@ type configured struct {
 }
 
 // load returns the configuration with all mistakes in one error.
-func (c configured) load() (*config.Config, *config.Binding, error) {
+func (c configured) load(a *app) (*config.Config, *config.Binding, error) {
 	var cfg config.Config
 	b := config.Bind(&cfg)
-	if _, err := os.Stat(c.File); err != nil && c.File == quickstartName {
-		b.Load(quickstartName, quickstart)
-	} else {
+	_, err := os.Stat(c.File)
+	switch {
+	case err == nil:
 		b.LoadFile(c.File)
+	case c.File == quickstartName:
+		b.Load(quickstartName, quickstart)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, asUser(fmt.Errorf("there is no file %s; gofsdp init %s writes one with all defaults, and %s is a built-in configuration", c.File, c.File, quickstartName))
+	default:
+		return nil, nil, asUser(err)
 	}
 	if c.Cluster != "" {
 		b.ReplaceFile(c.Cluster, config.Cluster...)
@@ -42,6 +50,7 @@ func (c configured) load() (*config.Config, *config.Binding, error) {
 	if err := b.Check(); err != nil {
 		return nil, nil, asUser(err)
 	}
+	a.sources = b.Sources()
 	return &cfg, b, nil
 }
 
@@ -51,10 +60,25 @@ func openDevice(s config.Scaling) (device.Device, error) {
 	o := cpu.Options{Threads: s.Threads}
 	if s.ISA != "auto" {
 		o.ISA = s.ISA
+		if err := checkISA(s.ISA, cpu.Detect()); err != nil {
+			return nil, asUser(err)
+		}
 	}
 	dev, err := cpu.New(o)
 	if err != nil {
-		return nil, asUser(fmt.Errorf("scaling: %w", err))
+		return nil, asUser(err)
 	}
 	return dev, nil
+}
+
+// checkISA refuses a level that is more than the machine has.
+func checkISA(asked string, has cpu.ISA) error {
+	level, err := cpu.ParseISA(asked)
+	if err != nil {
+		return fmt.Errorf("scaling.isa: %w", err)
+	}
+	if level > has {
+		return fmt.Errorf("scaling.isa: %v is more than this machine has, which is %v; auto takes the best that there is", level, has)
+	}
+	return nil
 }

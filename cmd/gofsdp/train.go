@@ -3,9 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/device"
@@ -29,12 +35,12 @@ type peaker interface {
 // made, and the directory before the first step.
 func (c *trainCommand) Run(a *app) (err error) {
 	began := time.Now()
-	cfg, binding, err := c.load()
+	cfg, binding, err := c.load(a)
 	if err != nil {
 		return err
 	}
-	if err := c.free(cfg); err != nil {
-		return err
+	if err := free(cfg.Run); err != nil {
+		return asUser(err)
 	}
 	dev, err := openDevice(cfg.Scaling)
 	if err != nil {
@@ -44,6 +50,13 @@ func (c *trainCommand) Run(a *app) (err error) {
 	r, err := train.Open(a.ctx, train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, dev, func(format string, args ...any) {
 		a.printf(format+"\n", args...)
 	})
+	if interrupted := a.ctx.Err(); interrupted != nil {
+		// Whatever else Open says then is of what it was doing.
+		if err == nil {
+			err = r.Close()
+		}
+		return errors.Join(interrupted, err)
+	}
 	if err != nil {
 		return asUser(err)
 	}
@@ -51,106 +64,189 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err := record.CheckSpace(cfg.Run.StoragePath, r.DiskBytes()); err != nil {
 		return asUser(err)
 	}
-	dir, err := createRun(c.File, cfg)
-	if err != nil {
+	j := &job{app: a, cfg: cfg, run: r, dev: dev, rec: record.NewRun(), began: began}
+	if err := j.create(c.File, binding); err != nil {
 		return asUser(err)
 	}
-	return a.train(cfg, binding, r, dir, dev, began)
+	return j.train()
 }
 
-// free refuses a run whose directory exists, before any work is done for it.
-func (c *trainCommand) free(cfg *config.Config) error {
-	if cfg.Run.Name == "" {
+// free refuses a place for the run's directory that cannot be written or is
+// taken, before any work is done for it.
+func free(r config.Run) error {
+	at := filepath.Clean(r.StoragePath)
+	info, err := os.Stat(at)
+	for errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+		at = filepath.Dir(at)
+		info, err = os.Stat(at)
+	}
+	switch {
+	case errors.Is(err, syscall.ENOTDIR), err == nil && !info.IsDir():
+		return fmt.Errorf("run.storage_path: no directory can be made at %s, where a file is in the way; choose another place", r.StoragePath)
+	case err != nil:
+		return fmt.Errorf("run.storage_path: %w", err)
+	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
+		return fmt.Errorf("run.storage_path: %s cannot be written; choose another place", at)
+	case r.Name == "":
 		return nil
 	}
-	return asUser(record.Vacant(filepath.Join(cfg.Run.StoragePath, cfg.Run.Name)))
+	return record.Vacant(filepath.Join(r.StoragePath, r.Name))
 }
 
-// createRun makes the run's directory: by its name, or a new numbered one
-// named after the configuration.
-func createRun(file string, cfg *config.Config) (*record.Dir, error) {
-	path := filepath.Join(cfg.Run.StoragePath, cfg.Run.Name)
-	if cfg.Run.Name == "" {
-		base := filepath.Base(file)
-		base = base[:len(base)-len(filepath.Ext(base))]
-		var err error
-		if path, err = record.NextNumbered(cfg.Run.StoragePath, base); err != nil {
-			return nil, err
+// job is a run with its directory.
+type job struct {
+	*app
+	cfg   *config.Config
+	run   *train.Run
+	dev   device.Device
+	dir   *record.Dir
+	rec   *record.Run
+	began time.Time
+
+	peak     float64 // FLOP/s of the device, 0 where it is not known
+	recorder *train.Recorder
+}
+
+// create makes the run's directory, by its name or a new numbered one named
+// after the configuration, with all files in it. Where that fails nothing
+// stays.
+func (j *job) create(file string, binding *config.Binding) (err error) {
+	made := missing(j.cfg.Run.StoragePath)
+	path := filepath.Join(j.cfg.Run.StoragePath, j.cfg.Run.Name)
+	defer func() {
+		if err == nil {
+			return
+		}
+		if path != "" {
+			os.RemoveAll(path)
+		}
+		for _, dir := range made { // unless another run is there by now
+			os.Remove(dir)
+		}
+	}()
+	if j.cfg.Run.Name == "" {
+		if path, err = record.NextNumbered(j.cfg.Run.StoragePath, runName(file)); err != nil {
+			return err
 		}
 	}
-	return record.Create(path)
+	if j.dir, err = record.Create(path); err != nil {
+		return err
+	}
+	hash, err := j.dir.WriteConfig(binding.MarshalSources())
+	if err != nil {
+		return err
+	}
+	j.rec.ConfigHash = record.Known(hash)
+	j.run.Describe(j.rec)
+	if err := j.dir.WriteRun(j.rec); err != nil {
+		return err
+	}
+	j.recorder, err = train.NewRecorder(j.dir, j.began, j.cfg.Tree())
+	return err
+}
+
+// missing returns the directories on the way to path that are not there, the
+// deepest first.
+func missing(path string) []string {
+	var dirs []string
+	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return dirs
+		}
+		dirs = append(dirs, path)
+	}
+}
+
+// runName is what numbered runs of a configuration are called.
+func runName(file string) string {
+	base := filepath.Base(file)
+	if name := strings.TrimSuffix(base, filepath.Ext(base)); name != "" {
+		return name
+	}
+	return "run"
 }
 
 // train runs what was prepared and leaves its record, however it ends.
-func (a *app) train(cfg *config.Config, binding *config.Binding, r *train.Run, dir *record.Dir, dev device.Device, began time.Time) (err error) {
-	hash, err := dir.WriteConfig(binding.MarshalSources())
-	if err != nil {
-		return err
+func (j *job) train() (err error) {
+	var sum train.Summary
+	flops := j.run.Model.Config.FLOPsPerToken(j.cfg.Data.SequenceLength)
+	defer func() {
+		err = errors.Join(err, j.recorder.Close())
+		sum.Figures(j.rec, flops, j.peak)
+		j.rec.Figures.PeakMemory = peakMemory()
+		code, reason := j.codeOf(err), ""
+		if code != 0 {
+			reason = strings.Join(j.statements(err), "; ")
+		}
+		j.rec.End(record.OutcomeOf(code, reason))
+		err = errors.Join(err, j.dir.WriteRun(j.rec))
+	}()
+	if p, ok := j.dev.(peaker); ok {
+		j.peak = p.PeakFLOPS(j.cfg.Train.Type(), peakTime)
+		if j.peak > 0 {
+			j.rec.Figures.PeakFLOPS = record.Known(j.peak)
+		}
 	}
-	rec := record.NewRun()
-	rec.ConfigHash = record.Known(hash)
-	r.Describe(rec)
-	if err := dir.WriteRun(rec); err != nil {
-		return err
-	}
-	var peak float64
-	if p, ok := dev.(peaker); ok {
-		peak = p.PeakFLOPS(cfg.Train.Type(), peakTime)
-		rec.Figures.PeakFLOPS = record.Known(peak)
-	}
-	recorder, err := train.NewRecorder(dir, began, map[string]string{"config_hash": hash})
-	if err != nil {
-		return err
-	}
-	flops := r.Model.Config.FLOPsPerToken(cfg.Data.SequenceLength)
-	console := &train.Console{Out: a.out, Terminal: a.terminal, FLOPsPerToken: flops, PeakFLOPS: peak}
-	a.printf("%s: %s; results in %s\n", r.Model.Name, r.Outline(), dir.Path())
+	console := &train.Console{Out: j.out, Terminal: j.terminal, FLOPsPerToken: flops, PeakFLOPS: j.peak}
+	j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
 
-	sum, err := r.Train(a.ctx, train.Reporters{recorder, console})
-	if sum.Steps > 0 && finite(sum.Loss) {
-		err = errors.Join(err, r.Export(dir.ModelDir()))
+	sum, err = j.run.Train(j.ctx, train.Reporters{j.recorder, console})
+	err = errors.Join(err, console.End())
+	where := "there are no weights to keep"
+	if sum.Steps > 0 && sum.Finite() {
+		exported := j.run.Export(j.dir.ModelDir())
+		err = errors.Join(err, exported)
+		if where = "the weights could not be written"; exported == nil {
+			where = "the weights are in " + j.dir.ModelDir()
+		}
 	}
-	if err == nil && !sum.Interrupted {
-		err = a.finish(cfg, r, rec, &sum)
+	switch {
+	case err != nil && sum.Steps > 0:
+		j.printf("failed after step %d; %s\n", sum.Steps, where)
+	case err != nil:
+	case sum.Interrupted:
+		j.printf("stopped after step %d; %s\n", sum.Steps, where)
+		err = j.ctx.Err()
+	default:
+		j.printf("%s\n", where)
+		err = j.finish(&sum)
 	}
-	if sum.Interrupted {
-		a.printf("stopped after step %d; the weights are in %s\n", sum.Steps, dir.ModelDir())
-		err = errors.Join(err, a.ctx.Err())
-	}
-	sum.Figures(rec, flops, peak)
-	code, reason := a.codeOf(err), ""
-	if err != nil {
-		reason = err.Error()
-	}
-	rec.End(record.OutcomeOf(code, reason))
-	return errors.Join(err, recorder.Close(), dir.WriteRun(rec))
+	return err
 }
 
 // finish compares with the baseline and shows samples.
-func (a *app) finish(cfg *config.Config, r *train.Run, rec *record.Run, sum *train.Summary) error {
+func (j *job) finish(sum *train.Summary) error {
 	var base float64
-	if cfg.Train.Baseline != "none" {
+	if j.cfg.Train.Baseline != "none" {
 		var err error
-		if base, err = r.Data.TrigramBitsPerByte(a.ctx); err != nil {
+		if base, err = j.run.Data.TrigramBitsPerByte(j.ctx); err != nil {
 			return err
 		}
-		rec.Figures.BaselineBitsPerByte = record.Known(base)
-		a.printf("held-out: loss %.4f, %.3f bits per byte; a model of each byte given the two before it: %.3f\n", sum.HeldOut.Loss, sum.HeldOut.BitsPerByte, base)
-	} else {
-		a.printf("held-out: loss %.4f, %.3f bits per byte\n", sum.HeldOut.Loss, sum.HeldOut.BitsPerByte)
+		j.rec.Figures.BaselineBitsPerByte = record.Known(base)
+		j.printf("held-out: %.3f bits per byte; a model of each byte given the two before it: %.3f\n", sum.HeldOut.BitsPerByte, base)
 	}
-	for _, prompt := range cfg.Train.Sample.Prompts {
-		a.printf("\n--- %q continued:\n%s", prompt, prompt)
-		err := r.Generate(a.ctx, prompt, func(text []byte) { a.printf("%s", text) })
-		a.printf("\n")
-		if err != nil {
+	for _, prompt := range j.cfg.Train.Sample.Prompts {
+		j.printf("\n--- %q continued:\n%s", prompt, prompt)
+		err := j.run.Generate(j.ctx, prompt, func(text []byte) { j.printf("%s", text) })
+		j.printf("\n")
+		if err := errors.Join(err, j.ctx.Err()); err != nil {
 			return err
 		}
 	}
-	if cfg.Train.Baseline == "beat" && !(sum.HeldOut.BitsPerByte < base) {
+	if j.cfg.Train.Baseline == "beat" && !(sum.HeldOut.BitsPerByte < base) {
 		return fmt.Errorf("the model needs %.3f bits per byte of held-out text, no fewer than the %.3f of a model of three bytes (train.baseline: beat)", sum.HeldOut.BitsPerByte, base)
 	}
 	return nil
 }
 
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+// peakMemory is the most memory that this process has had.
+func peakMemory() record.Value[int64] {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return record.Unknown[int64](err.Error())
+	}
+	if runtime.GOOS == "darwin" { // which counts bytes; Linux counts KiB
+		return record.Known(usage.Maxrss)
+	}
+	return record.Known(usage.Maxrss << 10)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gofsdp/gofsdp/config"
+)
+
+// userError is a mistake that only the user can mend.
+type userError struct{ error }
+
+func (e userError) Unwrap() error { return e.error }
+
+// asUser marks an error as the user's mistake.
+func asUser(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return userError{err}
+}
+
+// complain prints an error, each of its statements as a line of its own with
+// what belongs to it indented below.
+func (a *app) complain(err error) {
+	for _, s := range a.statements(err) {
+		fmt.Fprintf(a.err, "gofsdp: %s\n", strings.ReplaceAll(s, "\n", "\n  "))
+	}
+}
+
+// statements returns what is wrong, each thing once, in the user's words: a
+// key that a file or --set gave a value is preceded by that place.
+func (a *app) statements(err error) []string {
+	var all []string
+	for _, e := range flatten(err) {
+		text := plain(e.Error())
+		key, rest, found := strings.Cut(text, ": ")
+		if found && len(a.sources) > 0 {
+			if source, known := a.sources[key]; known {
+				text = key + ": " + plain(rest)
+				if source != (config.Source{}) {
+					text = source.String() + ": " + text
+				}
+			}
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// flatten returns the errors that errors.Join put together.
+func flatten(err error) []error {
+	if user, ok := err.(userError); ok {
+		return flatten(user.error)
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(joined.Unwrap()...).Error() {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, flatten(e)...)
+	}
+	return all
+}
+
+var (
+	// packageName begins the errors of packages that programs call, too.
+	packageName = regexp.MustCompile(`^(fsdp|tokenizer|cpu|checkpoint|safetensors): `)
+	// systemCall stands before the path in errors of package os.
+	systemCall = regexp.MustCompile(`\b(?:open|lstat|stat|statfs|mkdir|read|write|rename|readdirent|mmap) ([^\s:]+: (?:no such file|permission|not a directory|is a directory|no space|read-only|file name too long|too many|input/output))`)
+)
+
+// plain leaves out of an error's text what only a programmer needs.
+func plain(text string) string {
+	return systemCall.ReplaceAllString(packageName.ReplaceAllString(text, ""), "$1")
+}
+
+// withoutKey leaves the configuration's key out of errors about a text that was
+// named on the command line.
+func withoutKey(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	var all []error
+	for _, e := range flatten(err) {
+		text := strings.TrimPrefix(e.Error(), "data.path: ")
+		text = strings.TrimPrefix(text, "cannot read: ")
+		all = append(all, errors.New(text))
+	}
+	return errors.Join(all...)
+}
