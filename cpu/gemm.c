@@ -2,13 +2,19 @@
 
 // The loops of a matrix product. Threads divide C among them, each packs what it needs for itself.
 //
-//   rows of C that fit (all, where A is read in place)
+//   rows of C (all, where A is read in place and sums stay in C)
 //     columns of C (all, but for bf16 results over several blocks of k)
 //       block of k: pack A, where it cannot be read in place
 //         group of columns: pack B, just in time, into the second-level cache
 //           tiles
 //
 // Blocks of k store and reload the fp32 partial sums, which changes no bit.
+//
+// Reached on a Zen 5 core with two 512-bit multiply-adds a cycle (265 GFLOP/s in fp32, 525 in bf16),
+// 1024 rows, packing included: forward and input gradient 90-97 % of that in fp32 and 83-94 % in
+// bf16, weight gradient 85-93 % and 83-91 %; two threads 1.9 to 2 times as much. A Zen 4 core has half
+// the peak, so loads and packing weigh half as much there. Decoding a token reads fp32 weights at 30
+// to 35 GB/s and bf16 at 22 to 29 where a copy counts 40 to 47.
 #include "gemm.h"
 
 #include <math.h>
@@ -16,15 +22,18 @@
 #include "gemm_units.h"
 
 enum {
-  MAX_UNITS = 1024,  // longest block of k: a group of B is 256 KiB
-  MAX_GROUP = 96,    // columns in a group, at most
-  MAX_ROWS = 1024,   // packed rows of A: 4 MiB with 1024 units
-  PACKED_A = 4 << 20,
+  MAX_UNITS = 1024,      // longest block of k
+  MAX_GROUP = 72,        // columns in a group: 64, or 72 in panels of 24; with 1024 units 288 KiB
+  MAX_ROWS = 1024,       // of a packed block of A, or of partial sums
+  VECTOR_COLUMNS = 2048, // of a product with one row: their sums stay in the first-level cache
+  SMALL = 1 << 16,       // multiply-adds that are not worth waking a thread
+  // A thread's scratch, in bytes.
   PACKED_B = 4 * MAX_UNITS * MAX_GROUP,
-  VECTOR_COLUMNS = 2048, // of a product with one row, whose sums stay in the first-level cache
+  PACKED_A = 4 * MAX_UNITS * MAX_ROWS,
   PARTIAL = 8 << 20, // fp32 sums of a bf16 result between blocks of k
-  SMALL = 1 << 16,   // multiply-adds that are not worth waking a thread
 };
+
+_Static_assert(PACKED_B + PACKED_A + PARTIAL <= GK_MATMUL_SCRATCH, "the scratch is too small");
 
 // plan is one product as its threads see it.
 typedef struct plan {
@@ -82,7 +91,7 @@ typedef struct block {
   int64_t col, cols;    // of C
   int64_t k, len;       // of k, in elements
   const char *packed_a; // or NULL
-  char *partial;        // fp32 sums [rows][partial_cols] from the first column on, or NULL
+  char *partial;        // fp32 sums of the block's first element and on, or NULL
   int64_t partial_row;  // bytes
 } block;
 
@@ -145,8 +154,8 @@ static void multiply(void *arg, int thread, int threads) {
 
   char *packed_b = gk_pool_scratch(p->ctx->pool, thread);
   char *packed_a = packed_b + PACKED_B, *partial = packed_a + PACKED_A;
-  const int group = MAX_GROUP / 32 * 32 > 64 ? 64 / p->tile->cols * p->tile->cols + (64 % p->tile->cols ? p->tile->cols : 0) : 64;
-  const int blocks = x->k > p->block_k, sums = blocks && x->dtype_c == GK_BF16;
+  const int64_t group = round_up(64, p->tile->cols);
+  const int sums = x->k > p->block_k && x->dtype_c == GK_BF16;
   int64_t max_rows = p->pack_a || sums ? MAX_ROWS : x->m, max_cols = x->n;
   if (sums) max_cols = PARTIAL / 4 / least(max_rows, round_up(x->m, 8)) / group * group;
 
@@ -210,7 +219,8 @@ static void multiply_vector(void *arg, int thread, int threads) {
     int64_t cols = least(VECTOR_COLUMNS, end - col);
     for (int64_t j = 0; j < cols; j++) {
       if (x->accumulate) sum[j] = read_float(at_c(p, 0, col + j), half_c);
-      else if (x->bias != NULL) sum[j] = read_float((const char *)x->bias + (col + j) * p->size_ab, p->unit != GK_UNIT_F32);
+      else if (x->bias != NULL)
+        sum[j] = read_float((const char *)x->bias + (col + j) * p->size_ab, x->dtype_a == GK_BF16);
     }
     gk_vector(&(gk_pack){.src = (const char *)x->b + col * (x->trans_b ? x->k : 1) * p->size_ab,
                          .stride = (x->trans_b ? x->k : x->n) * p->size_ab, .k_contiguous = x->trans_b,

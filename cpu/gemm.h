@@ -28,6 +28,6 @@ typedef struct gk_matmul_args {
 // gk_matmul blocks until C is written. It needs GK_MATMUL_SCRATCH bytes of scratch a thread.
 void gk_matmul(gk_ctx *ctx, const gk_matmul_args *args);
 
-#define GK_MATMUL_SCRATCH (20 << 20)
+#define GK_MATMUL_SCRATCH (13 << 20)
 
 #endif

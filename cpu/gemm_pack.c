@@ -30,7 +30,8 @@ GK_INLINE GK_TARGET_AVX2 void put8(const gk_pack *p, int64_t units, int64_t v, i
 // Vectors whose units are adjacent: blocks of 8×8 units are transposed. A panel's blocks at one u
 // are done together, so that whole lines of it are written.
 GK_INLINE GK_TARGET_AVX2 void pack_rows(const gk_pack *p, int64_t units, int64_t v8, int64_t u8, int unit) {
-  const int64_t step = unit == GK_UNIT_WIDEN ? 2 : 4, wide = p->width < 8 ? 8 : p->width;
+  const int64_t step = unit == GK_UNIT_WIDEN ? 2 : 4;
+  const int64_t wide = p->width < 8 ? 8 : p->width == 32 && crowded(p) ? 16 : p->width;
   for (int64_t panel = 0; panel < v8; panel += wide) {
     int64_t end = panel + wide < v8 ? panel + wide : v8;
     for (int64_t u = 0; u < u8; u += 8) {

@@ -74,7 +74,9 @@ GK_INLINE GK_TARGET_AVX512BF16 __m256 muladd_pair(__m256 c, int32_t a, __m256i b
     int64_t v = 0, u = 0;                                                                             \
     if (p->k_contiguous) {                                                                            \
       u = whole / 8 * 8;                                                                              \
-      for (; v + 8 * GROUPS <= p->count; v += 8 * GROUPS) NAME##_rows(p, a, sum, v, u, GROUPS);       \
+      for (; v + 8 * GROUPS <= p->count && !crowded(p); v += 8 * GROUPS)                              \
+        NAME##_rows(p, a, sum, v, u, GROUPS);                                                         \
+      for (; v + 16 <= p->count; v += 16) NAME##_rows(p, a, sum, v, u, 2);                            \
       for (; v + 8 <= p->count; v += 8) NAME##_rows(p, a, sum, v, u, 1);                              \
     } else {                                                                                          \
       v = p->count / 8 * 8;                                                                           \
