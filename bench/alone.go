@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+)
+
+// atLeast is how long an operation is run in a row, so that neither the clock
+// nor the launch counts.
+const atLeast = 5 * time.Millisecond
+
+// measureAlone runs each operation by itself, rounds times. A round takes all of
+// them, one after the other, with a reading of the peaks between any two; so
+// what disturbs the machine for a while disturbs one round of each.
+func measureAlone(ctx context.Context, stream device.Stream, plan *fsdp.Plan, ops []*operation, g gauge, rounds int) error {
+	for range rounds {
+		before := g.all()
+		for _, o := range ops {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			fill(plan, o.op)
+			t, err := timeOf(stream, o.op)
+			if err != nil {
+				return err
+			}
+			after := g.peaks(before)
+			limit, _ := between(before, after).limit(o.typ, o.op.Cost())
+			o.alone, o.aloneShare = append(o.alone, t), append(o.aloneShare, limit/t)
+			before = after
+		}
+	}
+	return nil
+}
+
+// timeOf returns the seconds that op takes on memory that it has just used.
+func timeOf(stream device.Stream, op device.Op) (float64, error) {
+	run := func(n int) (time.Duration, error) {
+		began := time.Now()
+		for range n {
+			stream.Launch(op)
+		}
+		err := stream.Sync()
+		return time.Since(began), err
+	}
+	once, err := run(1)
+	if err != nil {
+		return 0, err
+	}
+	n := min(1+int(atLeast/max(once, 1)), 1000)
+	all, err := run(n)
+	return all.Seconds() / float64(n), err
+}
+
+// fill gives the activations that op reads ordinary values: other operations
+// have used their memory since, and where it was for another type its bits may
+// be numbers that take longer to compute with.
+func fill(plan *fsdp.Plan, op device.Op) {
+	for _, o := range device.Operands(op) {
+		if o.Access&device.Read == 0 || o.T.Buf == 0 || plan.Buffers[o.T.Buf-1].Kind != fsdp.Activations {
+			continue
+		}
+		switch o.T.Type {
+		case device.F32:
+			repeat(o.T.F32(), normals)
+		case device.BF16:
+			repeat(o.T.BF16(), normalsBF16)
+		}
+	}
+}
+
+// repeat fills dst with copies of pattern.
+func repeat[E any](dst, pattern []E) {
+	for len(dst) > 0 {
+		dst = dst[copy(dst, pattern):]
+	}
+}
+
+// normals are what activations are filled with: normally distributed.
+var normals, normalsBF16 = func() (f []float32, b []uint16) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1 << 12 {
+		f = append(f, float32(rng.NormFloat64()))
+		b = append(b, device.ToBF16(f[len(f)-1]))
+	}
+	return f, b
+}()

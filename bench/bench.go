@@ -1,0 +1,285 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/model"
+	"github.com/gofsdp/gofsdp/record"
+	"github.com/gofsdp/gofsdp/train"
+)
+
+// Settings say what to measure, and how often.
+type Settings struct {
+	Model      string // a name that model.Resolve knows; its weights are not read
+	Length     int    // tokens of a sequence
+	Sequences  int    // of a micro-batch
+	Precisions []device.DType
+	Recompute  fsdp.Recompute
+	Threads    int // of the device; 0: all cores
+
+	Short    bool
+	Steps    int           // training steps to time
+	Watched  int           // training steps and decoded tokens to time operation by operation
+	Rounds   int           // measurements of each operation by itself
+	Readings int           // measurements of the machine's limits
+	Reading  time.Duration // of each
+}
+
+// Full is what speed is judged by.
+func Full() Settings {
+	return Settings{
+		Model: "bench-98m", Length: 512, Sequences: 2, Precisions: []device.DType{device.F32, device.BF16}, Recompute: fsdp.RecomputeNone,
+		Steps: 7, Watched: 3, Rounds: 5, Readings: 7, Reading: 50 * time.Millisecond,
+	}
+}
+
+// Short shows in seconds that everything can be measured.
+func Short() Settings {
+	s := Full()
+	s.Model, s.Length = "tiny", 128
+	s.Short = true
+	s.Steps, s.Watched, s.Rounds, s.Readings, s.Reading = 3, 2, 2, 2, 5*time.Millisecond
+	return s
+}
+
+// Open opens a device with that many threads; 0: with all cores. It must be one
+// that has Limits.
+type Open func(threads int) (device.Device, error)
+
+// Run measures. It blocks until all is measured or ctx ends. log gets a line
+// before each part.
+func Run(ctx context.Context, s Settings, open Open, log func(format string, args ...any)) (*Results, error) {
+	src, err := model.Resolve(s.Model)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	b := &bench{Settings: s, ctx: ctx, config: src.Config, open: open, log: log}
+	r := &Results{Format: Format, Time: time.Now().UTC().Truncate(time.Second), Host: record.ThisHost(), Build: record.ThisBuild(), Short: s.Short}
+	if err := b.machine(r); err != nil {
+		return nil, err
+	}
+	for _, typ := range s.Precisions {
+		w, err := b.workload(typ)
+		if err != nil {
+			return nil, err
+		}
+		r.Workloads = append(r.Workloads, *w)
+	}
+	return r, nil
+}
+
+// bench is one Run.
+type bench struct {
+	Settings
+	ctx    context.Context
+	config model.Config
+	open   Open
+	log    func(string, ...any)
+}
+
+// with calls f with an open device and its limits, and closes it.
+func (b *bench) with(threads int, f func(device.Device, Limits) error) error {
+	dev, err := b.open(threads)
+	if err != nil {
+		return err
+	}
+	limits, err := limitsOf(dev)
+	if err == nil {
+		err = f(dev, limits)
+	}
+	return errors.Join(err, dev.Close())
+}
+
+// machine measures the raw limits with one thread, all cores and the workload's
+// threads, and notes which device has those.
+func (b *bench) machine(r *Results) error {
+	done := map[int]bool{}
+	for _, threads := range []int{1, 0, b.Threads} {
+		err := b.with(threads, func(dev device.Device, l Limits) error {
+			info := dev.Info()
+			if threads == b.Threads {
+				r.Device = deviceOf(info)
+			}
+			if done[info.Threads] {
+				return nil
+			}
+			done[info.Threads] = true
+			b.log("limits of the machine, %s", count(info.Threads, "thread"))
+			m, err := b.limits(info.Threads, l)
+			r.Machine = append(r.Machine, m)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) limits(threads int, l Limits) (Machine, error) {
+	var f32, bf16, copies, triads []float64
+	for range b.Readings {
+		if err := b.ctx.Err(); err != nil {
+			return Machine{}, err
+		}
+		f32, bf16 = append(f32, l.PeakFLOPS(device.F32, b.Reading)), append(bf16, l.PeakFLOPS(device.BF16, b.Reading))
+		copies, triads = append(copies, l.CopyBandwidth(b.Reading)), append(triads, l.TriadBandwidth(b.Reading))
+	}
+	return Machine{Threads: threads, F32: spreadOf(f32), BF16: spreadOf(bf16), Copy: spreadOf(copies), Triad: spreadOf(triads)}, nil
+}
+
+// options returns those of a training plan, with decoding beside it if asked.
+func (b *bench) options(typ device.DType, decode bool) fsdp.Options {
+	o := fsdp.Options{
+		Model: b.config, Type: typ, Train: true, Seqs: b.Sequences, SeqLen: b.Length, Recompute: b.Recompute,
+		Optimizer: fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1},
+	}
+	if decode {
+		o.Decoding = train.Decoding(b.Length)
+	}
+	return o
+}
+
+// workload measures training in one precision.
+func (b *bench) workload(typ device.DType) (*Workload, error) {
+	w := &Workload{
+		Model: b.Model, Parameters: b.config.NumParams(), Sequences: b.Sequences, Length: b.Length,
+		Precision: typ.String(), Recompute: string(b.Recompute), FLOPsPerToken: b.config.FLOPsPerToken(b.Length),
+	}
+	began := time.Now()
+	err := b.with(b.Threads, func(dev device.Device, l Limits) error {
+		w.Startup.Device = time.Since(began).Seconds()
+		w.Threads = dev.Info().Threads
+		if err := b.steps(w, typ, dev, l); err != nil {
+			return err
+		}
+		return b.operations(w, typ, dev, l)
+	})
+	return w, err
+}
+
+// steps measures the start-up and the step as users have them.
+func (b *bench) steps(w *Workload, typ device.DType, dev device.Device, l Limits) (err error) {
+	b.log("training steps in %s, %s", typ, count(w.Threads, "thread"))
+	e, err := b.engine(b.options(typ, false), dev, &w.Startup)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	w.ArenaBytes = e.Plan.Arena
+	t := newTrainee(e)
+	if w.Startup.FirstStep, err = t.step(); err != nil {
+		return err
+	}
+	w.Step, err = measureSteps(b.ctx, t, gauge{l, typ, 2 * b.Reading}, b.Steps)
+	return err
+}
+
+// engine makes one with fresh weights and notes how long its parts took.
+func (b *bench) engine(o fsdp.Options, dev device.Device, s *Startup) (*fsdp.Engine, error) {
+	last := time.Now()
+	lap := func() float64 {
+		now := time.Now()
+		d := now.Sub(last)
+		last = now
+		return d.Seconds()
+	}
+	plan, err := fsdp.NewPlan(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := train.CheckMemory(plan, dev.Info()); err != nil {
+		return nil, err
+	}
+	s.Plan = lap()
+	e, err := fsdp.NewEngine(plan, dev)
+	if err != nil {
+		return nil, err
+	}
+	s.Allocate = lap()
+	if err := train.SetWeights(e, nil, 0); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	s.Weights = lap()
+	s.Target = targetOf(b.Model)
+	return e, nil
+}
+
+// targetOf returns the longest start-up that the project allows itself, in
+// seconds.
+func targetOf(name string) record.Value[float64] {
+	switch name {
+	case "tiny": // the quickstart's
+		return record.Known(0.5)
+	case "bench-98m":
+		return record.Known(1.5)
+	}
+	return record.Unknown[float64]("no target is set for this model")
+}
+
+// operations measures a step operation by operation, then each one alone.
+func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l Limits) (err error) {
+	b.log("operations in %s, %s", typ, count(w.Threads, "thread"))
+	watch := &watcher{Device: dev, seen: ignore}
+	e, err := b.engine(b.options(typ, true), watch, new(Startup))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	t, g := newTrainee(e), gauge{l, typ, b.Reading / 2}
+	step, decode := newCollection(InStep), newCollection(InDecode)
+	if _, err := t.step(); err != nil {
+		return err
+	}
+	var stepTimes, decodeTimes []float64
+	before := g.all()
+	for range b.Watched {
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		watch.seen = step.add
+		s, err := t.step()
+		if err != nil {
+			return err
+		}
+		watch.seen = ignore
+		after := g.all()
+		step.endRun(between(before, after))
+		d, err := t.decode(func() { watch.seen = decode.add })
+		if err != nil {
+			return err
+		}
+		watch.seen = ignore
+		before = g.all()
+		decode.endRun(between(after, before))
+		stepTimes, decodeTimes = append(stepTimes, s), append(decodeTimes, d)
+	}
+	none := others(step)
+	stream := dev.NewStream("bench")
+	for _, c := range []*collection{step, decode, none} {
+		if err := measureAlone(b.ctx, stream, e.Plan, c.list, g, b.Rounds); err != nil {
+			return err
+		}
+	}
+	w.Watched = spreadOf(stepTimes)
+	w.Kinds = step.kinds(w.Watched.Median)
+	w.Operations = sorted(step, w.Watched.Median, before)
+	w.Operations = append(w.Operations, sorted(decode, spreadOf(decodeTimes).Median, before)...)
+	w.Operations = append(w.Operations, sorted(none, 0, before)...)
+	return nil
+}
+
+func ignore(device.Op, float64) {}
+
+// count writes a number of things: "1 thread", "2 threads".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

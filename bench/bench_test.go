@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/model"
+	"github.com/gofsdp/gofsdp/record"
+)
+
+// little is a run that the reference device does in a second.
+func little(t *testing.T) Settings {
+	dir := t.TempDir()
+	c := model.Config{
+		Family: "qwen2", QKVBias: true, Vocab: 40, Hidden: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadSize: 4, MLP: 12,
+		MaxPositions: 64, NormEps: 1e-6, RopeTheta: 10000, Tied: true, InitStd: 0.02,
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), c.JSON(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := Short()
+	s.Model, s.Length, s.Sequences, s.Reading = dir, 16, 2, time.Microsecond
+	return s
+}
+
+var said = rates{f32: 1e9, bf16: 2e9, bandwidth: 1e10}
+
+func openMetered(int) (device.Device, error) { return metered{device.NewReference(), said}, nil }
+
+func quiet(string, ...any) {}
+
+func TestAShortRunMeasuresEveryOperation(t *testing.T) {
+	s := little(t)
+	r, err := Run(t.Context(), s, openMetered, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Machine) != 1 || r.Machine[0].Threads != 1 || r.Machine[0].F32.Median != 1e9 || r.Machine[0].Triad.Median != 5e9 || r.Machine[0].Copy.Count != s.Readings {
+		t.Errorf("machine: %+v", r.Machine)
+	}
+	if len(r.Workloads) != 2 {
+		t.Fatalf("%d workloads, want one a precision", len(r.Workloads))
+	}
+	for i, w := range r.Workloads {
+		if want := s.Precisions[i].String(); w.Precision != want {
+			t.Errorf("workload %d is in %s, want %s", i, w.Precision, want)
+		}
+		checkWorkload(t, s, &w, said.peak(s.Precisions[i]))
+	}
+}
+
+func checkWorkload(t *testing.T, s Settings, w *Workload, peak float64) {
+	t.Helper()
+	if w.Step.Peak != (Spread{peak, peak, peak, s.Steps + 1}) || w.Step.Seconds.Count != s.Steps {
+		t.Errorf("%s: %+v", w.Precision, w.Step)
+	}
+	if got, want := w.Step.Share.Median, w.Step.Tokens.Median*w.FLOPsPerToken/peak; !near(got, want) {
+		t.Errorf("%s: share %v, want %v", w.Precision, got, want)
+	}
+	seen, part := map[string]bool{}, 0.0
+	for _, o := range w.Operations {
+		seen[o.Name] = true
+		within := s.Watched
+		if o.Program == InNone {
+			within = 0
+		}
+		if o.Alone.Seconds.Count != s.Rounds || o.Alone.Share.Low <= 0 || o.Within.Seconds.Count != within {
+			t.Errorf("%s: %s %s: measured %d times alone and %d within, want %d and %d",
+				w.Precision, o.Name, o.Shape, o.Alone.Seconds.Count, o.Within.Seconds.Count, s.Rounds, within)
+		}
+		if o.Program == InStep {
+			part += o.Part
+		}
+	}
+	for _, op := range device.Ops() {
+		if !seen[device.Name(op)] {
+			t.Errorf("%s: %s is not measured", w.Precision, device.Name(op))
+		}
+	}
+	if part < 0.5 || part > 1.5 { // medians of parts, on a machine that others use
+		t.Errorf("%s: the operations are %.2f of the step", w.Precision, part)
+	}
+}
+
+func TestABenchThatIsInterruptedSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	parts := 0
+	_, err := Run(ctx, little(t), openMetered, func(string, ...any) {
+		if parts++; parts == 2 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || parts != 2 {
+		t.Errorf("after part %d: %v", parts, err)
+	}
+}
+
+func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
+	unknown := little(t)
+	unknown.Model = "no-such-model-here"
+	long := little(t)
+	long.Length = 65
+	broken := errors.New("no device")
+	for sentence, c := range map[string]struct {
+		s    Settings
+		open Open
+	}{
+		"a model that is not there":              {unknown, openMetered},
+		"sequences longer than the positions":    {long, openMetered},
+		"a device that does not open":            {little(t), func(int) (device.Device, error) { return nil, broken }},
+		"a device that cannot tell its own peak": {little(t), func(int) (device.Device, error) { return device.NewReference(), nil }},
+	} {
+		if _, err := Run(t.Context(), c.s, c.open, quiet); err == nil {
+			t.Errorf("%s: measured", sentence)
+		}
+	}
+}
+
+func TestOnlyActivationsAreFilled(t *testing.T) {
+	b := &bench{Settings: little(t), config: mustResolve(t, little(t).Model), log: quiet}
+	dev := device.NewReference()
+	defer dev.Close()
+	var ops []device.Op
+	w := &watcher{Device: dev, seen: func(op device.Op, _ float64) { ops = append(ops, op) }}
+	e, err := b.engine(b.options(device.F32, false), w, new(Startup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := newTrainee(e).step(); err != nil {
+		t.Fatal(err)
+	}
+	weight := append([]float32(nil), e.Param("model.layers.0.mlp.down_proj.weight")...)
+	filled := 0
+	for _, op := range ops {
+		fill(e.Plan, op)
+		if m, ok := op.(*device.MatMul); ok && m.A.F32()[0] == normals[0] {
+			filled++
+		}
+	}
+	if filled == 0 {
+		t.Error("no product reads filled activations")
+	}
+	if diff := cmp.Diff(weight, e.Param("model.layers.0.mlp.down_proj.weight")); diff != "" {
+		t.Errorf("weights changed: %s", diff)
+	}
+}
+
+func mustResolve(t *testing.T, name string) model.Config {
+	src, err := model.Resolve(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src.Config
+}
+
+func TestTargetsAreSetForTheModelsThatAreJudged(t *testing.T) {
+	for name, want := range map[string]float64{"tiny": 0.5, "bench-98m": 1.5} {
+		if got, ok := targetOf(name).Get(); !ok || got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if _, ok := targetOf("qwen2.5-7b").Get(); ok {
+		t.Error("a model without a target has one")
+	}
+}
+
+// example is every field with a value that shows where it goes.
+func example() *Results {
+	sp := func(m float64) Spread { return Spread{m, m * 0.9, m * 1.2, 5} }
+	return &Results{
+		Format: Format, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Host: record.Host{
+			Name: record.Known("host"), Platform: "linux/amd64", OS: record.Known("Linux 1"), Kernel: record.Known("6.1"), CPU: record.Known("CPU X"),
+			Cores: record.Unknown[int]("not told"), CPUs: 2, Memory: record.Known[int64](1 << 34),
+		},
+		Build:   record.Build{Version: record.Known("v1.0.0"), Commit: record.Known("abc"), Modified: record.Known(false), Go: "go1.26"},
+		Device:  Device{Name: "CPU X", Kind: "cpu", ISA: "avx512", Threads: 2, Memory: 1 << 34, BF16Native: true},
+		Short:   true,
+		Machine: []Machine{{1, sp(100e9), sp(200e9), sp(10e9), sp(11e9)}, {2, sp(190e9), sp(390e9), sp(17e9), sp(18e9)}},
+		Workloads: []Workload{{
+			Model: "bench-98m", Parameters: 97745664, Sequences: 2, Length: 512, Precision: "f32", Recompute: "none", Threads: 2, FLOPsPerToken: 6.1e8, ArenaBytes: 3 << 30,
+			Startup: Startup{0.001, 0.01, 0.02, 0.3, 5.5, record.Known(1.5)},
+			Step:    Step{sp(4), sp(256), sp(190e9), sp(0.82)}, Watched: sp(4.1),
+			Kinds: []Kind{{"MatMul", 300, sp(3.2), 0.78, sp(0.9), 0.078}, {"AdamW", 14, sp(0.2), 0.05, sp(1.1), 0}},
+			Operations: []Operation{
+				{InStep, "MatMul", "M=1024 N=2048 K=768 TransB", "A f32, B f32, C f32", 24, 3221225472, 17825792, ByCompute, Timing{sp(0.018), sp(0.94)}, Timing{sp(0.019), sp(0.9)}, 0.11, 0.011},
+				{InDecode, "AttentionDecode", "Seqs=1", "Q f32", 12, 100, 1000, ByMemory, Timing{sp(0.00002), sp(0.5)}, Timing{sp(0.00003), sp(0.4)}, 0.3, 0.18},
+				{InNone, "Copy", "N=64", "Src f32, Dst f32", 1, 0, 512, ByMemory, Timing{sp(0.000001), sp(1.3)}, Timing{}, 0, 0},
+			},
+		}, {Model: "own", Startup: Startup{Target: record.Unknown[float64]("no target is set for this model")}}},
+	}
+}
+
+// The format's golden file stays readable: whoever changes it counts Format up
+// and keeps the old file.
+func TestTheFormatIsTheGoldenOnes(t *testing.T) {
+	golden := filepath.Join("testdata", "results.v1.json")
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "results.json")
+	if err := example().WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-golden +written):\n%s", golden, diff)
+	}
+	var read Results
+	if err := json.Unmarshal(want, &read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(example(), &read, cmp.Comparer(func(a, b record.Value[float64]) bool { return a == b }), cmp.AllowUnexported(
+		record.Value[string]{}, record.Value[int]{}, record.Value[int64]{}, record.Value[bool]{})); diff != "" {
+		t.Errorf("%s (-example +read):\n%s", golden, diff)
+	}
+}
