@@ -30,8 +30,8 @@ func (x *Export) writeCompanions(dir string) error {
 	if err := json.Unmarshal(x.Config.JSON(), &config); err != nil {
 		return fmt.Errorf("config.json: %w", err)
 	}
-	// Without it transformers 4 loads float32 whatever the files hold, and
-	// readers that plan memory guess. Version 5 reads the older name too.
+	// The type that transformers 5 loads weights as, and 4 where it is asked for
+	// "auto"; both read this, the older, name.
 	config["torch_dtype"] = json.RawMessage(`"` + torchTypes[x.Type] + `"`)
 	// Null, and not absent: a Llama's end of text is else token 2, as Llama 2 had it.
 	for _, key := range specialIDs {
@@ -99,8 +99,10 @@ func (x *Export) writeTokenizer(dir string, config map[string]json.RawMessage) e
 	settings := map[string]any{
 		"tokenizer_class":  "PreTrainedTokenizerFast",
 		"model_max_length": x.Config.MaxPositions,
-		// transformers 4 would else remove blanks before punctuation.
+		// transformers 4 would else remove blanks before punctuation, and give
+		// token_type_ids, which generate refuses.
 		"clean_up_tokenization_spaces": false,
+		"model_input_names":            []string{"input_ids", "attention_mask"},
 	}
 	if x.EndOfText != "" {
 		id, err := addedToken(x.Tokenizer, x.EndOfText)

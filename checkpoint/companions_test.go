@@ -33,6 +33,7 @@ func TestATokenizerOfOurOwnGetsWhatTransformersNeeds(t *testing.T) {
 		"tokenizer_config.json": {
 			"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
 			"model_max_length": 64.0, "clean_up_tokenization_spaces": false,
+			"model_input_names": []any{"input_ids", "attention_mask"},
 		},
 		"generation_config.json": {"eos_token_id": 898.0},
 	} {

@@ -377,13 +377,13 @@ func TestAPlaceThatCannotBeWrittenIsNamed(t *testing.T) {
 
 func TestAnExistingDirectoryIsRefusedByName(t *testing.T) {
 	parent := t.TempDir()
-	for name, make := range map[string]func(path string) error{
+	for name, put := range map[string]func(path string) error{
 		"directory": func(path string) error { return os.Mkdir(path, 0o777) },
 		"file":      func(path string) error { return os.WriteFile(path, nil, 0o666) },
 		"link":      func(path string) error { return os.Symlink("nowhere", path) },
 	} {
 		dir := filepath.Join(parent, name)
-		check(t, make(dir))
+		check(t, put(dir))
 		says(t, checkpoint.WriteHuggingFace(dir, export(tiny(true))), dir+" exists already")
 	}
 	if got := listing(t, parent); !slices.Equal(got, []string{"directory", "file", "link"}) {
