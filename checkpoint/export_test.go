@@ -117,8 +117,10 @@ func TestWeightsThatCameInAsBrainFloatsGoOutTheSame(t *testing.T) {
 	source, err := model.Resolve("./" + from)
 	check(t, err)
 	values := load(t, from, source.Config)
-	dir := written(t, checkpoint.Export{Config: source.Config, Type: safetensors.BF16, From: from,
-		Weight: func(name string) []float32 { return values[name] }})
+	dir := written(t, checkpoint.Export{
+		Config: source.Config, Type: safetensors.BF16, From: from,
+		Weight: func(name string) []float32 { return values[name] },
+	})
 	in, err := safetensors.OpenDir(from)
 	check(t, err)
 	defer in.Close()

@@ -121,10 +121,14 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		change func(d directory)
 		says   []string // DIR stands for the directory
 	}{
-		"a missing tensor": {true, func(d directory) { d.remove(norm) },
-			[]string{"DIR: tensor " + norm + " is missing, expected with the shape [16]"}},
-		"a missing head, which may mean a tied one": {false, func(d directory) { d.remove("lm_head.weight") },
-			[]string{"DIR: tensor lm_head.weight is missing, expected with the shape [33 16]", `"tie_word_embeddings": true`}},
+		"a missing tensor": {
+			true, func(d directory) { d.remove(norm) },
+			[]string{"DIR: tensor " + norm + " is missing, expected with the shape [16]"},
+		},
+		"a missing head, which may mean a tied one": {
+			false, func(d directory) { d.remove("lm_head.weight") },
+			[]string{"DIR: tensor lm_head.weight is missing, expected with the shape [33 16]", `"tie_word_embeddings": true`},
+		},
 		"a wrong shape": {true, func(d directory) {
 			d.change(norm, func(x *tensor) { x.shape = []int64{4, 4} })
 		}, []string{"DIR/model.safetensors: tensor " + norm + " has the shape [4 4], expected [16]"}},
