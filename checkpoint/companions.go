@@ -105,7 +105,7 @@ func (x *Export) writeTokenizer(dir string, config map[string]json.RawMessage) e
 		"model_input_names":            []string{"input_ids", "attention_mask"},
 	}
 	if x.EndOfText != "" {
-		id, err := addedToken(x.Tokenizer, x.EndOfText)
+		id, err := tokenID(x.Tokenizer, x.EndOfText)
 		if err != nil {
 			return err
 		}
@@ -118,13 +118,17 @@ func (x *Export) writeTokenizer(dir string, config map[string]json.RawMessage) e
 	return writeJSON(dir, "tokenizer_config.json", settings)
 }
 
-// addedToken finds the id of an added token of a tokenizer.json.
-func addedToken(text []byte, token string) (json.RawMessage, error) {
+// tokenID finds the id of a token, an added one or one of the vocabulary, in a
+// tokenizer.json.
+func tokenID(text []byte, token string) (json.RawMessage, error) {
 	var file struct {
 		Added []struct {
 			ID      json.RawMessage `json:"id"`
 			Content string          `json:"content"`
 		} `json:"added_tokens"`
+		Model struct {
+			Vocab map[string]json.RawMessage `json:"vocab"`
+		} `json:"model"`
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
@@ -134,7 +138,10 @@ func addedToken(text []byte, token string) (json.RawMessage, error) {
 			return t.ID, nil
 		}
 	}
-	return nil, fmt.Errorf("tokenizer.json: the end of text, %s, is none of its added tokens", token)
+	if id, ok := file.Model.Vocab[token]; ok {
+		return id, nil
+	}
+	return nil, fmt.Errorf("tokenizer.json has no token %s, the end of text", token)
 }
 
 func writeJSON(dir, name string, fields any) error {

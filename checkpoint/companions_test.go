@@ -54,6 +54,15 @@ func TestATokenizerOfOurOwnGetsWhatTransformersNeeds(t *testing.T) {
 	resolved(t, dir)
 }
 
+func TestAnEndOfTextMayBeATokenLikeOthers(t *testing.T) {
+	x := export(tiny(true))
+	x.Tokenizer, x.EndOfText = []byte(`{"added_tokens":[{"id":5,"content":"<pad>"}],"model":{"vocab":{"a":0,"</s>":2}}}`), "</s>"
+	dir := written(t, x)
+	if got := fields(t, dir, "generation_config.json")["eos_token_id"]; got != 2.0 {
+		t.Errorf("generation ends at %v, want 2", got)
+	}
+}
+
 func TestATokenizerWithoutAnEndOfTextSaysNothingOfOne(t *testing.T) {
 	x := export(tiny(true))
 	x.Tokenizer = []byte(`{"added_tokens":[]}`)

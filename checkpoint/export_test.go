@@ -265,7 +265,7 @@ func TestAFailedExportLeavesNothing(t *testing.T) {
 		}, "tokenizer.json: "},
 		"an end of text that the tokenizer lacks": {func(t *testing.T, x *checkpoint.Export) {
 			x.Tokenizer, x.EndOfText = []byte(`{"added_tokens":[{"id":1,"content":"</s>"}]}`), "<|endoftext|>"
-		}, "the end of text, <|endoftext|>, is none of its added tokens"},
+		}, "tokenizer.json has no token <|endoftext|>, the end of text"},
 		"a source whose config.json is broken": {func(t *testing.T, x *checkpoint.Export) {
 			x.From = t.TempDir()
 			check(t, os.WriteFile(filepath.Join(x.From, "config.json"), []byte("["), 0o666))
