@@ -176,7 +176,7 @@ func (b *bench) steps(w *Workload, typ device.DType, dev device.Device, l Limits
 	if w.Startup.FirstStep, err = t.step(); err != nil {
 		return err
 	}
-	w.Step, err = measureSteps(b.ctx, t, gauge{l, typ, 2 * b.Reading}, b.Steps)
+	w.Step, err = measureSteps(b.ctx, t, gauge{l, typ, 2 * b.Reading}, w.Threads, b.Steps)
 	return err
 }
 

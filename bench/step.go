@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"github.com/gofsdp/gofsdp/fsdp"
@@ -65,10 +66,10 @@ func (t *trainee) decode(last func()) (float64, error) {
 	return time.Since(began).Seconds(), err
 }
 
-// measureSteps runs the step with a reading of the peaks before and after each
-// one.
-func measureSteps(ctx context.Context, t *trainee, g gauge, steps int) (Step, error) {
-	var seconds, tokens, peaks, shares []float64
+// measureSteps runs the step on that many threads, with a reading of the peaks
+// before and after each one.
+func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) (Step, error) {
+	var seconds, tokens, peaks, shares, had []float64
 	p := t.engine.Plan
 	rows := float64(p.Seqs * p.SeqLen)
 	flops := rows * p.Model.FLOPsPerToken(p.SeqLen)
@@ -78,15 +79,26 @@ func measureSteps(ctx context.Context, t *trainee, g gauge, steps int) (Step, er
 		if err := ctx.Err(); err != nil {
 			return Step{}, err
 		}
+		used := cpuSeconds()
 		s, err := t.step()
 		if err != nil {
 			return Step{}, err
 		}
+		had = append(had, (cpuSeconds()-used)/s/float64(threads))
 		after := g.peaks(rates{})
 		peaks = append(peaks, after.peak(g.typ))
 		seconds, tokens = append(seconds, s), append(tokens, rows/s)
 		shares = append(shares, flops/s/between(before, after).peak(g.typ))
 		before = after
 	}
-	return Step{Seconds: spreadOf(seconds), Tokens: spreadOf(tokens), Peak: spreadOf(peaks), Share: spreadOf(shares)}, nil
+	return Step{Seconds: spreadOf(seconds), Tokens: spreadOf(tokens), Peak: spreadOf(peaks), Share: spreadOf(shares), Cores: spreadOf(had)}, nil
+}
+
+// cpuSeconds returns the time that this process's threads have had on cores.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // the arguments are right, and there is no other reason
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
