@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gofsdp/gofsdp/config"
@@ -76,9 +77,9 @@ func (c *planCommand) limit(scaling config.Scaling) (int64, string, error) {
 func parseSize(s string) (int64, error) {
 	units := map[string]float64{"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 	at := len(s) - len(strings.TrimLeft(s, "0123456789."))
-	var n float64
 	unit, ok := units[strings.ToLower(strings.TrimSpace(s[at:]))]
-	if _, err := fmt.Sscanf(s[:at], "%g", &n); err != nil || !ok || n <= 0 {
+	n, err := strconv.ParseFloat(s[:at], 64)
+	if err != nil || !ok || n <= 0 {
 		return 0, fmt.Errorf("--memory: %q is no size; write it as 24GiB or 16GB", s)
 	}
 	return int64(n * unit), nil
