@@ -66,7 +66,7 @@ var libraries = map[string]library{
 	"golang.org/x/text":                 {[]string{"data"}, "only the tokenizer normalises text"},
 	"google.golang.org/protobuf":        {[]string{"record"}, "only TensorBoard's events are written by hand"},
 	"gonum.org/v1/gonum":                {[]string{"bench"}, "statistics are for the bench and for tests: its products are ten times slower than ours"},
-	"golang.org/x/sys":                  {[]string{"device", "cpu", "safetensors", "record", "data", "cuda", "nccl", "collective", "launcher", "checkpoint"}, "whatever knows no operating system stays portable"},
+	"golang.org/x/sys":                  {[]string{"device", "cpu", "safetensors", "record", "data", "cuda", "nccl", "collective", "launcher", "checkpoint", "cmd/gofsdp"}, "whatever knows no operating system stays portable"},
 	"pgregory.net/rapid":                {nil, "it is for tests"},
 	"go.uber.org/goleak":                {nil, "it is for tests"},
 	"github.com/google/go-cmp":          {nil, "it is for tests, and panics by design"},
