@@ -11,6 +11,7 @@ import (
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/model"
 	"github.com/gofsdp/gofsdp/record"
+	"github.com/gofsdp/gofsdp/safetensors"
 )
 
 // Work is what a run does, wherever it runs.
@@ -50,6 +51,9 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	}
 	if w.Data.Tokenizer == data.TokenizerModel && tok == nil {
 		return nil, fmt.Errorf("data.tokenizer: the model %s has no tokenizer; give the path of a tokenizer.json, or train to make one", w.Model)
+	}
+	if w.Data.Tokenizer == data.TokenizerTrain && w.Data.VocabSize > src.Config.Vocab {
+		return nil, fmt.Errorf("data.vocab_size: a tokenizer of %d entries is more than the model's vocabulary of %d; lower it", w.Data.VocabSize, src.Config.Vocab)
 	}
 	r = &Run{Work: w, Model: src, dev: dev}
 	defer func() {
@@ -113,22 +117,26 @@ func (r *Run) Generate(ctx context.Context, prompt string, emit func([]byte)) er
 // DiskBytes is what the run's directory will need at the least: the weights.
 func (r *Run) DiskBytes() int64 { return 4*r.Model.Config.NumParams() + 1<<20 }
 
-// Export writes the weights as a Hugging Face directory, with the tokenizer that
-// the run used: the model's own files, or the one it was given or trained.
+// Export writes the weights as a Hugging Face directory. A fine-tuned model
+// keeps its own tokenizer's and generation's files; a tokenizer that came from
+// elsewhere is written beside the weights.
 func (r *Run) Export(dir string) error {
 	x := checkpoint.Export{Config: r.Model.Config, Weight: r.Engine.Param}
+	if r.Work.Train.Export == "bf16" {
+		x.Type = safetensors.BF16
+	}
 	if r.Work.Data.Tokenizer == data.TokenizerModel {
 		x.From = r.Model.Dir
-		return checkpoint.WriteHuggingFace(dir, x)
-	}
-	tok := r.Data.Tokenizer
-	text, err := tok.MarshalJSON()
-	if err != nil {
-		return err
-	}
-	x.Tokenizer = text
-	if id, ok := tok.EndOfText(); ok {
-		x.EndOfText = string(tok.TokenBytes(id))
+	} else {
+		tok := r.Data.Tokenizer
+		text, err := tok.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		x.Tokenizer = text
+		if id, ok := tok.EndOfText(); ok {
+			x.EndOfText = string(tok.TokenBytes(id))
+		}
 	}
 	return checkpoint.WriteHuggingFace(dir, x)
 }

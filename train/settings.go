@@ -30,6 +30,7 @@ type Settings struct {
 	EvalEvery int    `yaml:"eval_every" default:"0" min:"0" help:"Steps between evaluations on held-out text; 0 evaluates at the end only. The last one always takes all held-out text."`
 	EvalPacks int    `yaml:"eval_packs" default:"32" min:"0" help:"Held-out sequences of an evaluation within the run; 0 means all."`
 
+	Export   string `yaml:"export" default:"f32" enum:"f32,bf16" help:"Type of the weights that the run writes at its end."`
 	Baseline string `yaml:"baseline" default:"show" enum:"none,show,beat" help:"Compare at the end with a model of each byte given the two before it, counted on the training text: not at all, show its bits per byte, or fail where it is not beaten."`
 
 	Sample Sample `yaml:"sample" help:"What the model continues at the end, to be looked at."`
