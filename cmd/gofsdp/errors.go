@@ -23,11 +23,19 @@ func asUser(err error) error {
 	return userError{err}
 }
 
+// mostLines bounds what is printed of one statement: that of a damaged file may
+// have a line for each of hundreds of tensors.
+const mostLines = 16
+
 // complain prints an error, each of its statements as a line of its own with
 // what belongs to it indented below.
 func (a *app) complain(err error) {
 	for _, s := range a.statements(err) {
-		fmt.Fprintf(a.err, "gofsdp: %s\n", strings.ReplaceAll(s, "\n", "\n  "))
+		lines := strings.Split(s, "\n")
+		if more := len(lines) - mostLines; more > 1 {
+			lines = append(lines[:mostLines], fmt.Sprintf("and %d more", more))
+		}
+		fmt.Fprintf(a.err, "gofsdp: %s\n", strings.Join(lines, "\n  "))
 	}
 }
 
@@ -69,7 +77,7 @@ func flatten(err error) []error {
 
 var (
 	// packageName begins the errors of packages that programs call, too.
-	packageName = regexp.MustCompile(`^(fsdp|tokenizer|cpu|checkpoint|safetensors): `)
+	packageName = regexp.MustCompile(`(?m)^(?:fsdp|tokenizer|cpu|checkpoint|safetensors): `)
 	// systemCall stands before the path in errors of package os.
 	systemCall = regexp.MustCompile(`\b(?:open|lstat|stat|statfs|mkdir|read|write|rename|readdirent|mmap) ([^\s:]+: (?:no such file|permission|not a directory|is a directory|no space|read-only|file name too long|too many|input/output))`)
 )

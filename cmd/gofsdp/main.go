@@ -101,8 +101,15 @@ func usageError(err error) string {
 			help = "gofsdp " + at + " --help"
 		}
 	}
-	return fmt.Sprintf("%v (see %s)", err, help)
+	return fmt.Sprintf("%s (see %s)", parserWords.Replace(err.Error()), help)
 }
+
+// parserWords puts the parser's words for types and places into a user's.
+var parserWords = strings.NewReplacer(
+	"a valid 64 bit int", "a whole number", "a valid 64 bit uint", "a whole number that is not negative",
+	"expected float value", "expected a number", " (short flag)", "", `, expecting "<arg>"`, "",
+	`expected "<`, `missing argument "<`,
+)
 
 // codeOf returns the exit code for an error.
 func (a *app) codeOf(err error) int {

@@ -90,7 +90,11 @@ func free(r config.Run) error {
 	case r.Name == "":
 		return nil
 	}
-	return record.Vacant(filepath.Join(r.StoragePath, r.Name))
+	path := filepath.Join(r.StoragePath, r.Name)
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return fmt.Errorf("run.name: %s is a file; choose another name", path)
+	}
+	return record.Vacant(path)
 }
 
 // job is a run with its directory.
