@@ -4,7 +4,9 @@
 //
 // The query heads of one key-value head are the rows of one problem: row r is position r/group, head
 // r%group, so that a tile of rows covers few positions and little of the diagonal is wasted.
-// Everything is packed in fp32: keys by panels of 32, transposed, and values as they are.
+// Both are packed in fp32: keys by panels of 32, transposed, and values as they are.
+
+#include "gemm_parts.h"
 
 enum {
   STRIP = 8,         // rows of one micro-kernel
@@ -122,17 +124,27 @@ INLINED void pack_row(float *dst, const void *src, int type, int size, int padde
 // pack_across transposes a block's keys (or values): panels of 32 keys, element by element. Keys
 // beyond the sequence are zero.
 static void pack_across(const head *h, const void *src, int64_t begin, float *dst) {
-  int64_t many = h->keys - begin < KEYS ? h->keys - begin : KEYS;
-  if (many < KEYS) memset(dst, 0, (size_t)h->padded * KEYS * sizeof *dst);
-  for (int64_t j = 0; j < many; j++) {
+  int64_t many = h->keys - begin < KEYS ? h->keys - begin : KEYS, panels = (many + PANEL - 1) / PANEL;
+  memset(dst + panels * PANEL * h->size, 0, (size_t)((KEYS - panels * PANEL) * h->size) * sizeof *dst);
+#if GK_LEVEL > 0
+  gk_pack_avx2(&(gk_pack){.src = at(src, h->type, begin * h->stride),
+                          .stride = h->stride * (h->type == GK_BF16 ? 2 : 4),
+                          .k_contiguous = 1,
+                          .unit = h->type == GK_BF16 ? GK_UNIT_WIDEN : GK_UNIT_F32,
+                          .count = many,
+                          .k = h->size,
+                          .width = PANEL,
+                          .dst = (char *)dst});
+#else
+  for (int64_t j = 0; j < panels * PANEL; j++) {
+    float *out = dst + j / PANEL * PANEL * h->size + j % PANEL;
     const void *key = at(src, h->type, (begin + j) * h->stride);
-    float *out = dst + j / PANEL * PANEL * h->padded + j % PANEL;
-    for (int d = 0; d < h->padded; d += LANES) {
-      float x[LANES];
-      v_store(x, v_ld(key, h->type, d, h->size));
-      for (int i = 0; i < LANES; i++) out[(d + i) * PANEL] = x[i];
+    for (int d = 0; d < h->size; d++) {
+      if (j >= many) out[d * PANEL] = 0;
+      else out[d * PANEL] = h->type == GK_BF16 ? gk_bf16_to_f32(((const gk_bf16 *)key)[d]) : ((const float *)key)[d];
     }
   }
+#endif
 }
 
 // pack_along copies a block's keys or values.
@@ -219,6 +231,8 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
     memset(m->out + i * padded, 0, (size_t)padded * sizeof *m->out);
     if (i < ROWS) m->max[i] = -3.4e38f, m->sum[i] = 0;
   }
+  // Values that a single tile reads are not worth a copy.
+  int in_place = h->type == GK_F32 && h->size == padded && h->rows <= ROWS;
   int64_t lo, hi;
   span(h, begin, end, &lo, &hi);
   for (int64_t block = lo / KEYS; block * KEYS < hi; block++) {
@@ -226,7 +240,7 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
     float *keys = m->blocks + slot * 2 * KEYS * padded, *values = keys + KEYS * padded;
     if (m->packed[slot] != block) {
       pack_across(h, h->k, base, keys);
-      pack_along(h, h->v, base, values);
+      if (!in_place) pack_along(h, h->v, base, values);
       m->packed[slot] = block;
     }
     for (int i = 0; i < many; i += STRIP) {
@@ -236,9 +250,15 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
       if (first >= base + KEYS || last <= base) continue;
       int from = first > base ? (int)(first - base) / PANEL * PANEL : 0;
       int to = last < base + KEYS ? (int)(last - base + PANEL - 1) / PANEL * PANEL : KEYS;
-      product(m->scores + from, SCORES, m->q + i * padded, padded, 1, keys + from * padded, PANEL, PANEL * (int64_t)padded, padded,
-              rows, to - from, 0);
+      product(m->scores + from, SCORES, m->q + i * padded, padded, 1, keys + from * h->size, PANEL, PANEL * (int64_t)h->size,
+              h->size, rows, to - from, 0);
       softmax_strip(h, m, begin + i, rows, i, base, from, to);
+      if (in_place) { // beyond the last key is no memory, and the weights are zero
+        const float *v = at(h->v, GK_F32, (base + from) * h->stride);
+        int64_t end = h->keys - base < to ? h->keys - base : to;
+        product(m->out + i * padded, padded, m->scores + from, SCORES, 1, v, h->stride, PANEL, end - from, rows, padded, 1);
+        continue;
+      }
       product(m->out + i * padded, padded, m->scores + from, SCORES, 1, values + from * padded, padded, PANEL, to - from, rows,
               padded, 1);
     }

@@ -84,10 +84,10 @@ static void meet(const head *h, memory_backward *m, int64_t begin, int many, int
       if (from < low) low = from;
       if (to > high) high = to;
     }
-    product(p + from, SCORES, m->q + i * padded, padded, 1, f + from * padded, PANEL, PANEL * (int64_t)padded, padded,
+    product(p + from, SCORES, m->q + i * padded, padded, 1, f + from * h->size, PANEL, PANEL * (int64_t)h->size, h->size,
             rows, to - from, 0);
-    product(s + from, SCORES, m->dout + i * padded, padded, 1, f + part + from * padded, PANEL, PANEL * (int64_t)padded,
-            padded, rows, to - from, 0);
+    product(s + from, SCORES, m->dout + i * padded, padded, 1, f + part + from * h->size, PANEL, PANEL * (int64_t)h->size,
+            h->size, rows, to - from, 0);
     for (int r = 0; r < rows; r++, p += SCORES, s += SCORES) {
       int64_t lo = first_key(h, begin + i + r) - base, hi = end_key(h, begin + i + r) - base;
       vf lse = v_set(m->lse[i + r]), d = v_set(m->d[i + r]);
@@ -175,7 +175,7 @@ static void sum_d(const gk_attention_args *o, memory_backward *m, int type, int6
     pack_row(m->q + i * padded, at(o->out_in, type, from), type, size, padded, 1);
   }
   float sums[STRIP] = {0};
-  for (int k = 0; k < padded; k++)
+  for (int k = 0; k < size; k++)
     GK_UNROLL
     for (int i = 0; i < STRIP; i++) sums[i] = fmaf(m->dout[i * padded + k], m->q[i * padded + k], sums[i]);
   memcpy(o->d + row, sums, (size_t)many * sizeof *sums);

@@ -88,9 +88,9 @@ INLINED void fill(const gk_call *c, int thread, int threads, int type) {
     memset((char *)o->dst + begin * o->size, 0, (size_t)((end - begin) * o->size));
     return;
   }
-  for (int64_t i = begin; i < end; i++) {
-    if (o->size == 2) ((uint16_t *)o->dst)[i] = (uint16_t)o->bits;
-    else if (o->size == 4) ((uint32_t *)o->dst)[i] = (uint32_t)o->bits;
-    else ((uint64_t *)o->dst)[i] = o->bits;
-  }
+  char pattern[64];
+  for (int64_t i = 0; i < 64; i += o->size) memcpy(pattern + i, &o->bits, (size_t)o->size); // the low bytes
+  char *to = (char *)o->dst + begin * o->size, *last = (char *)o->dst + end * o->size;
+  for (; last - to >= 64; to += 64) memcpy(to, pattern, 64);
+  memcpy(to, pattern, (size_t)(last - to));
 }
