@@ -85,11 +85,6 @@ func (e *Engine) Param(name string) []float32 { return e.slot(name, e.Plan.maste
 // Grad returns a parameter's gradient in place.
 func (e *Engine) Grad(name string) []float32 { return e.slot(name, e.Plan.grad).F32() }
 
-// Moments returns a parameter's two optimizer moments in place.
-func (e *Engine) Moments(name string) (m, v []float32) {
-	return e.slot(name, e.Plan.m).F32(), e.slot(name, e.Plan.v).F32()
-}
-
 func (e *Engine) slot(name string, units []device.Buf) device.Tensor {
 	s, ok := e.Plan.slots[name]
 	if !ok {

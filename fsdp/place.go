@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -35,28 +36,26 @@ func (p *Plan) place(prog *Program, from int) {
 		}
 	}
 	bytes := func(l life) int64 { return p.Buffers[l.buf-1].Bytes }
-	slices.SortStableFunc(lives, func(a, b life) int { return int(min(max(bytes(b)-bytes(a), -1), 1)) })
+	slices.SortStableFunc(lives, func(a, b life) int { return cmp.Compare(bytes(b), bytes(a)) })
 	var placed []life // sorted by place
 	for _, l := range lives {
 		if l.first < 0 {
 			panic("fsdp: nothing uses " + p.Buffers[l.buf-1].Name)
 		}
-		off, at := p.Scratch, len(placed)
-		for i, q := range placed {
+		off := p.Scratch
+		for _, q := range placed {
 			if q.last < l.first || l.last < q.first {
 				continue
 			}
 			qb := p.Buffers[q.buf-1]
 			if off+align(bytes(l)) <= qb.Off {
-				at = i
 				break
 			}
 			off = max(off, qb.Off+align(qb.Bytes))
 		}
 		p.Buffers[l.buf-1].Off = off
 		p.Arena = max(p.Arena, off+align(bytes(l)))
-		for at = 0; at < len(placed) && p.Buffers[placed[at].buf-1].Off <= off; at++ {
-		}
+		at, _ := slices.BinarySearchFunc(placed, off+1, func(q life, off int64) int { return cmp.Compare(p.Buffers[q.buf-1].Off, off) })
 		placed = slices.Insert(placed, at, l)
 	}
 }
