@@ -80,10 +80,13 @@ var (
 	packageName = regexp.MustCompile(`(?m)^(?:fsdp|tokenizer|cpu|checkpoint|safetensors): `)
 	// systemCall stands before the path in errors of package os.
 	systemCall = regexp.MustCompile(`\b(?:open|lstat|stat|statfs|mkdir|read|write|rename|readdirent|mmap) ([^\s:]+: (?:no such file|permission|not a directory|is a directory|no space|read-only|file name too long|too many|input/output))`)
+	// partial is the name of a file before it gets its own.
+	partial = regexp.MustCompile(`(?:open |write |sync |rename )?\S+\.partial-\w+: `)
 )
 
 // plain leaves out of an error's text what only a programmer needs.
 func plain(text string) string {
+	text = partial.ReplaceAllString(text, "")
 	return systemCall.ReplaceAllString(packageName.ReplaceAllString(text, ""), "$1")
 }
 

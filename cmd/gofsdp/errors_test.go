@@ -26,6 +26,7 @@ func TestAnErrorIsToldInTheUsersWords(t *testing.T) {
 		{"many lines, the first of them", errors.New(strings.Repeat("a\n", 40) + "a"), "gofsdp: a\n" + strings.Repeat("  a\n", 15) + "  and 25 more\n"},
 		{"a package's name behind a key", errors.New("data.tokenizer: tokenizer: is empty"), "gofsdp: data.tokenizer: is empty\n"},
 		{"a system call", fmt.Errorf("data.path: open x.txt: no such file or directory"), "gofsdp: data.path: x.txt: no such file or directory\n"},
+		{"a file that is not whole yet", errors.New("writing a/b.json: open a/.b.json.partial-0a1b: no space left on device: free some"), "gofsdp: writing a/b.json: no space left on device: free some\n"},
 		{"words that are no system call", errors.New("it cannot read or open x: why not"), "gofsdp: it cannot read or open x: why not\n"},
 	} {
 		var out strings.Builder

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gofsdp/gofsdp/record"
+)
+
+// session is the program as a process of its own, in a directory with a shape,
+// text and a run.yaml.
+type session struct {
+	t     *testing.T
+	dir   string
+	run   *exec.Cmd
+	lines chan string
+	out   bytes.Buffer // what came from lines
+	err   bytes.Buffer
+}
+
+const (
+	sessionShape = `{"model_type": "qwen2", "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64,
+  "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+  "max_position_embeddings": 128, "tie_word_embeddings": true}`
+	sessionConfig = `
+model: shape
+data: {path: [text], holdout: 0.25, sequence_length: 64, tokenizer: train, vocab_size: 270}
+train: {steps: 1000000, batch: 4, baseline: none}
+run: {name: mine}
+`
+)
+
+// begin starts gofsdp train run.yaml with more arguments.
+func begin(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	s := &session{t: t, dir: t.TempDir(), lines: make(chan string, 1000)}
+	files := map[string]string{"shape/config.json": sessionShape, "run.yaml": sessionConfig}
+	for i := range 8 {
+		files[fmt.Sprintf("text/%d.txt", i)] = strings.Repeat(fmt.Sprintf("the %d cats and the old dogs run. ", i), 60)
+	}
+	for name, text := range files {
+		path := filepath.Join(s.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.run = exec.Command("gofsdp", append([]string{"train", "run.yaml"}, args...)...)
+	s.run.Dir = s.dir
+	s.run.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(s.dir, ".cache")), env...)
+	s.run.Stderr = &s.err
+	out, err := s.run.StdoutPipe()
+	if err == nil {
+		err = s.run.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.run.Process.Kill() })
+	go func() {
+		defer close(s.lines)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			s.lines <- lines.Text()
+		}
+	}()
+	return s
+}
+
+// until waits for a line that contains text.
+func (s *session) until(text string) {
+	s.t.Helper()
+	for line := range s.lines {
+		fmt.Fprintln(&s.out, line)
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+	s.t.Fatalf("the program never printed %q, but\n%s%s", text, &s.out, &s.err)
+}
+
+func (s *session) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.run.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// end waits for the end and returns how it came.
+func (s *session) end() syscall.WaitStatus {
+	for line := range s.lines {
+		fmt.Fprintln(&s.out, line)
+	}
+	s.run.Wait() // its error is the status
+	return s.run.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func TestASignalEndsTrainingAfterTheStepWithEverythingWritten(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		signal syscall.Signal
+		code   int
+	}{{syscall.SIGINT, exitInterrupted}, {syscall.SIGTERM, exitTerminated}} {
+		s := begin(t, nil)
+		s.until("step ")
+		s.signal(c.signal)
+		if status := s.end(); status.ExitStatus() != c.code || s.err.Len() > 0 {
+			t.Fatalf("%v: exit code %d, want %d and no word; it said\n%s%s", c.signal, status.ExitStatus(), c.code, &s.out, &s.err)
+		}
+		dir, err := record.Open(filepath.Join(s.dir, "runs", "mine"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := dir.ReadRun()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Interrupted || code != c.code {
+			t.Errorf("%v: recorded as %+v", c.signal, run.Outcome)
+		}
+		steps, _ := run.Figures.Steps.Get()
+		if want := fmt.Sprintf("stopped after step %d; the weights are in runs/mine/model\n", steps); steps == 0 || !strings.HasSuffix(s.out.String(), want) {
+			t.Errorf("%v: the last line is not %q:\n%s", c.signal, want, &s.out)
+		}
+		progress, err := os.ReadFile(dir.ProgressFile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := bytes.Count(progress, []byte("\n")); int64(lines) != steps+1 {
+			t.Errorf("%v: progress.csv has %d lines for %d steps", c.signal, lines, steps)
+		}
+		result, err := dir.ReadResult()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !result.Done || int64(result.TrainingIteration) != steps {
+			t.Errorf("%v: the result says step %d, done %v; want %d, true", c.signal, result.TrainingIteration, result.Done, steps)
+		}
+		use := exec.Command("gofsdp", "generate", dir.ModelDir(), "-p", "the", "-n", "3")
+		if out, err := use.CombinedOutput(); err != nil {
+			t.Errorf("%v: the weights cannot be used: %v\n%s", c.signal, err, out)
+		}
+	}
+}
+
+func TestASecondCtrlCEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	// A step of these is minutes long.
+	s := begin(t, nil, "--set", "train.batch=4000000")
+	s.until("results in")
+	time.Sleep(50 * time.Millisecond)
+	s.signal(syscall.SIGINT)
+	time.Sleep(300 * time.Millisecond)
+	began := time.Now()
+	s.signal(syscall.SIGINT)
+	if status := s.end(); !status.Signaled() || status.Signal() != syscall.SIGINT || time.Since(began) > 5*time.Second {
+		t.Errorf("the program ended with %v after %v, want at once by the signal\n%s%s", status, time.Since(began), &s.out, &s.err)
+	}
+}
+
+func TestASignalDuringPreparationLeavesNoRun(t *testing.T) {
+	t.Parallel()
+	// The go command of this directory is asked where Go's sources are, and
+	// never answers.
+	bin := t.TempDir()
+	fake := "#!/bin/sh\ntouch \"$0.asked\"\nexec sleep 600\n"
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(fake), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s := begin(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "--set", "data.path=gosource")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(bin, "go.asked")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("preparation never began\n%s", &s.err)
+		}
+	}
+	began := time.Now()
+	s.signal(syscall.SIGINT)
+	if status := s.end(); status.ExitStatus() != exitInterrupted || s.err.Len() > 0 || time.Since(began) > 5*time.Second {
+		t.Errorf("exit code %d after %v, want %d at once and no word; it said\n%s%s", status.ExitStatus(), time.Since(began), exitInterrupted, &s.out, &s.err)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "runs")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("runs is there: %v", err)
+	}
+}
