@@ -37,23 +37,31 @@ func measureAlone(ctx context.Context, stream device.Stream, plan *fsdp.Plan, op
 	return nil
 }
 
+// tries is how often an operation is timed in a round. The fastest counts, as
+// it does for the peaks: the others were interrupted.
+const tries = 3
+
 // timeOf returns the seconds that op takes on memory that it has just used.
 func timeOf(stream device.Stream, op device.Op) (float64, error) {
-	run := func(n int) (time.Duration, error) {
+	run := func(n int) (float64, error) {
 		began := time.Now()
 		for range n {
 			stream.Launch(op)
 		}
 		err := stream.Sync()
-		return time.Since(began), err
+		return time.Since(began).Seconds() / float64(n), err
 	}
-	once, err := run(1)
-	if err != nil {
-		return 0, err
+	best, err := run(1) // finds the memory cold; so it counts least
+	n := min(1+int(atLeast.Seconds()/best), 1000)
+	for range tries {
+		if err != nil {
+			break
+		}
+		var t float64
+		t, err = run(n)
+		best = min(best, t)
 	}
-	n := min(1+int(atLeast/max(once, 1)), 1000)
-	all, err := run(n)
-	return all.Seconds() / float64(n), err
+	return best, err
 }
 
 // fill gives the activations that op reads ordinary values: other operations

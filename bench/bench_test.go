@@ -68,6 +68,10 @@ func checkWorkload(t *testing.T, s Settings, w *Workload, peak float64) {
 	if got, want := w.Step.Share.Median, w.Step.Tokens.Median*w.FLOPsPerToken/peak; !near(got, want) {
 		t.Errorf("%s: share %v, want %v", w.Precision, got, want)
 	}
+	// In each step the share is the product of the other two.
+	if st := w.Step; st.OnCores.High*st.Cores.High < st.Share.High*(1-1e-9) || st.OnCores.Low*st.Cores.Low > st.Share.Low*(1+1e-9) {
+		t.Errorf("%s: a share %+v is not %+v on cores times %+v of cores", w.Precision, st.Share, st.OnCores, st.Cores)
+	}
 	seen, part := map[string]bool{}, 0.0
 	for _, o := range w.Operations {
 		seen[o.Name] = true
@@ -192,7 +196,7 @@ func example() *Results {
 		Workloads: []Workload{{
 			Model: "bench-98m", Parameters: 97745664, Sequences: 2, Length: 512, Precision: "f32", Recompute: "none", Threads: 2, FLOPsPerToken: 6.1e8, ArenaBytes: 3 << 30,
 			Startup: Startup{0.001, 0.01, 0.02, 0.3, 5.5, record.Known(1.5)},
-			Step:    Step{sp(4), sp(256), sp(190e9), sp(0.82), sp(0.8)}, Watched: sp(4.1),
+			Step:    Step{sp(4), sp(256), sp(190e9), sp(0.72), sp(0.8), sp(0.9)}, Watched: sp(4.1),
 			Kinds: []Kind{{"MatMul", 300, sp(3.2), 0.78, sp(0.9), 0.078}, {"AdamW", 14, sp(0.2), 0.05, sp(1.1), 0}},
 			Operations: []Operation{
 				{InStep, "MatMul", "M=1024 N=2048 K=768 TransB", "A f32, B f32, C f32", 24, 3221225472, 17825792, ByCompute, Timing{sp(0.018), sp(0.94)}, Timing{sp(0.019), sp(0.9)}, 0.11, 0.011},

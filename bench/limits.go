@@ -24,11 +24,12 @@ type Limits interface {
 
 // limitsOf returns dev as what it must be to be measured here.
 func limitsOf(dev device.Device) (Limits, error) {
-	if l, ok := dev.(Limits); ok && l.PeakFLOPS(device.F32, time.Millisecond) > 0 {
+	const d = time.Millisecond
+	if l, ok := dev.(Limits); ok && l.PeakFLOPS(device.F32, d) > 0 && l.PeakFLOPS(device.BF16, d) > 0 && l.CopyBandwidth(d) > 0 {
 		return l, nil
 	}
 	i := dev.Info()
-	return nil, fmt.Errorf("bench: device %s (%s) cannot measure its own peak, so nothing can be judged by it; build with a C compiler (CGO_ENABLED=1) on amd64", i.Name, i.ISA)
+	return nil, fmt.Errorf("bench: device %s (%s) cannot measure its own peak and bandwidth, so there is nothing to judge by; build with a C compiler (CGO_ENABLED=1) on amd64, and leave 1 GiB of memory free", i.Name, i.ISA)
 }
 
 // Bound says what limits an operation.

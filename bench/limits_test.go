@@ -61,7 +61,7 @@ func TestAGaugeTakesTheBetterBandwidthAndOnlyThePeaksOfItsType(t *testing.T) {
 func TestADeviceThatCannotMeasureItsPeakIsRefused(t *testing.T) {
 	dev := device.NewReference()
 	defer dev.Close()
-	for sentence, d := range map[string]device.Device{"without the methods": dev, "with no peak": metered{Device: dev}} {
+	for sentence, d := range map[string]device.Device{"without the methods": dev, "with no peak": metered{Device: dev}, "with no bandwidth": metered{dev, rates{f32: 1, bf16: 1}}} {
 		if _, err := limitsOf(d); err == nil || !strings.Contains(err.Error(), "reference") || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
 			t.Errorf("%s: %v, want the device and the remedy", sentence, err)
 		}

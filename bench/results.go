@@ -85,9 +85,10 @@ type Step struct {
 	Peak    Spread `json:"peak_flops"`    // of the precision, before and after each step
 	Share   Spread `json:"share_of_peak"` // the model's FLOPs over the time, of the peak
 	// Cores is the time that the threads had on cores, of what they would have
-	// had alone on the machine. Well below 1 others computed too, or a thread
-	// waited for another, and the step is slower than it need be.
-	Cores Spread `json:"share_of_cores"`
+	// had alone on the machine. Well below 1, others computed too, or a thread
+	// waited for another. OnCores is the share of the peak in that time alone.
+	Cores   Spread `json:"share_of_cores"`
+	OnCores Spread `json:"share_of_peak_on_cores"`
 }
 
 // Kind is all operations of one name in a step.

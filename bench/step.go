@@ -69,7 +69,7 @@ func (t *trainee) decode(last func()) (float64, error) {
 // measureSteps runs the step on that many threads, with a reading of the peaks
 // before and after each one.
 func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) (Step, error) {
-	var seconds, tokens, peaks, shares, had []float64
+	var seconds, tokens, peaks, shares, had, onCores []float64
 	p := t.engine.Plan
 	rows := float64(p.Seqs * p.SeqLen)
 	flops := rows * p.Model.FLOPsPerToken(p.SeqLen)
@@ -84,14 +84,18 @@ func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) 
 		if err != nil {
 			return Step{}, err
 		}
-		had = append(had, (cpuSeconds()-used)/s/float64(threads))
+		used = max(cpuSeconds()-used, 1e-6) / float64(threads) // the clock may be coarse
 		after := g.peaks(rates{})
+		peak := between(before, after).peak(g.typ)
 		peaks = append(peaks, after.peak(g.typ))
 		seconds, tokens = append(seconds, s), append(tokens, rows/s)
-		shares = append(shares, flops/s/between(before, after).peak(g.typ))
+		shares, had, onCores = append(shares, flops/s/peak), append(had, used/s), append(onCores, flops/used/peak)
 		before = after
 	}
-	return Step{Seconds: spreadOf(seconds), Tokens: spreadOf(tokens), Peak: spreadOf(peaks), Share: spreadOf(shares), Cores: spreadOf(had)}, nil
+	return Step{
+		Seconds: spreadOf(seconds), Tokens: spreadOf(tokens), Peak: spreadOf(peaks),
+		Share: spreadOf(shares), Cores: spreadOf(had), OnCores: spreadOf(onCores),
+	}, nil
 }
 
 // cpuSeconds returns the time that this process's threads have had on cores.

@@ -35,7 +35,7 @@ func (w *Workload) table(b *bytes.Buffer) {
 		w.Model, w.Precision, count(w.Threads, "thread"), w.Sequences, w.Length, w.Recompute, float64(w.ArenaBytes)/(1<<30))
 	s := w.Step
 	fmt.Fprintf(b, "step: %s s, %s tokens/s, %s %% of the %s GFLOP/s peak\n", scaled(s.Seconds, 1), scaled(s.Tokens, 1), scaled(s.Share, 100), scaled(s.Peak, 1e-9))
-	fmt.Fprintf(b, "cores: %s %% of the time of %s\n", scaled(s.Cores, 100), count(w.Threads, "thread"))
+	fmt.Fprintf(b, "cores: the threads had them %s %% of the time, and then reached %s %% of the peak\n", scaled(s.Cores, 100), scaled(s.OnCores, 100))
 	u := w.Startup
 	fmt.Fprintf(b, "start-up: %.3f s%s: device %.3f, plan %.3f, memory %.3f, weights %.3f; then the first step %.3f\n\n",
 		u.Total(), target(u.Target), u.Device, u.Plan, u.Allocate, u.Weights, u.FirstStep)
