@@ -25,7 +25,7 @@ var Cluster = []string{"scaling", "run"}
 
 // Scaling says what computes. Its name is Ray Train's.
 type Scaling struct {
-	Threads int    `yaml:"threads" default:"0" min:"0" help:"Threads that compute; 0 takes all cores that the process may use. The number changes no result."`
+	Threads int    `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads that compute; 0 takes all cores that the process may use. The number changes no result."`
 	ISA     string `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
 }
 

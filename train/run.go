@@ -68,7 +68,7 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	if int(r.Data.MaxID) >= src.Config.Vocab {
 		return r, fmt.Errorf("data.tokenizer: the text has token %d, but the model's vocabulary has %d: this is not the model's tokenizer", r.Data.MaxID, src.Config.Vocab)
 	}
-	if err = r.checkPrompts(plan); err != nil {
+	if err = errors.Join(r.checkPrompts(plan), r.checkSteps()); err != nil {
 		return r, err
 	}
 	if _, err = data.NewSampler(r.Data.Train, w.Train.Batch); err != nil {
@@ -89,6 +89,16 @@ func (r *Run) checkPrompts(p *fsdp.Plan) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkSteps checks a schedule whose length the text decides.
+func (r *Run) checkSteps() error {
+	s := r.Work.Train
+	if steps := s.Plan(r.Data.Train); s.Warmup+s.DecaySteps > steps {
+		return fmt.Errorf("train.warmup: warm-up (%d) and decay (train.decay_steps: %d) are longer than the run, whose epochs (train.epochs: %d) hold %d steps of %d sequences",
+			s.Warmup, s.DecaySteps, s.Epochs, steps, s.Batch)
+	}
+	return nil
 }
 
 // Close gives back what Open took. The device stays open.

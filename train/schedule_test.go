@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -99,6 +100,17 @@ func TestProgressOnATerminalIsOneLine(t *testing.T) {
 		"\r\x1b[Kstep 3  held-out loss 4.0000  2.000 bits per byte\n"
 	if b.String() != want {
 		t.Errorf("printed %q\nwant    %q", b.String(), want)
+	}
+}
+
+func TestALineThatWaitsToBeOverwrittenIsEndedWithTheRun(t *testing.T) {
+	var b strings.Builder
+	c := Console{Out: &b, Terminal: true}
+	if err := errors.Join(c.Step(StepReport{Step: 1, Steps: 9, Tokens: 10, Seconds: 1}), c.End(), c.End()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(b.String(), "left 8s\n") {
+		t.Errorf("printed %q", b.String())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gofsdp/gofsdp/config"
@@ -39,8 +40,8 @@ func (a *app) complain(err error) {
 	}
 }
 
-// statements returns what is wrong, each thing once, in the user's words: a
-// key that a file or --set gave a value is preceded by that place.
+// statements returns what is wrong, in the user's words, each thing once: what
+// breaks may be noticed again when all is closed. A key that a file or --set gave a value is preceded by that place.
 func (a *app) statements(err error) []string {
 	var all []string
 	for _, e := range flatten(err) {
@@ -54,7 +55,9 @@ func (a *app) statements(err error) []string {
 				}
 			}
 		}
-		all = append(all, text)
+		if !slices.ContainsFunc(all, func(said string) bool { return strings.HasSuffix(said, text) }) {
+			all = append(all, text)
+		}
 	}
 	return all
 }

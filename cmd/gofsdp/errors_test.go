@@ -22,6 +22,7 @@ func TestAnErrorIsToldInTheUsersWords(t *testing.T) {
 		{"a key with its place", errors.New("train.batch: 3 is odd"), "gofsdp: run.yaml:7: train.batch: 3 is odd\n"},
 		{"a key that has its default", errors.New("train.lr: is low"), "gofsdp: train.lr: is low\n"},
 		{"joined errors, a line each", asUser(two), "gofsdp: one\ngofsdp: two\n"},
+		{"the same noticed again", errors.Join(errors.New("step 3: no space"), errors.New("no space")), "gofsdp: step 3: no space\n"},
 		{"what belongs to one, indented", fmt.Errorf("do not fit:\n%w", two), "gofsdp: do not fit:\n  one\n  two\n"},
 		{"many lines, the first of them", errors.New(strings.Repeat("a\n", 40) + "a"), "gofsdp: a\n" + strings.Repeat("  a\n", 15) + "  and 25 more\n"},
 		{"a package's name behind a key", errors.New("data.tokenizer: tokenizer: is empty"), "gofsdp: data.tokenizer: is empty\n"},

@@ -150,6 +150,27 @@ func TestASignalEndsTrainingAfterTheStepWithEverythingWritten(t *testing.T) {
 	}
 }
 
+func TestARunWhoseWeightsCannotBeWrittenHasFailed(t *testing.T) {
+	t.Parallel()
+	s := begin(t, nil)
+	s.until("step ")
+	if err := os.Mkdir(filepath.Join(s.dir, "runs", "mine", "model"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s.signal(syscall.SIGINT)
+	const want = "gofsdp: writing the model: runs/mine/model exists already; choose another directory or remove it\n"
+	if status := s.end(); status.ExitStatus() != exitFailure || s.err.String() != want {
+		t.Errorf("exit code %d, want %d and %q; it said\n%s%s", status.ExitStatus(), exitFailure, want, &s.out, &s.err)
+	}
+	run, err := record.LoadRun(filepath.Join(s.dir, "runs", "mine", "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Failed || code != exitFailure || "gofsdp: "+run.Outcome.Reason+"\n" != want {
+		t.Errorf("recorded as %+v", run.Outcome)
+	}
+}
+
 func TestASecondCtrlCEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	// A step of these is minutes long.

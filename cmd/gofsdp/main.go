@@ -143,6 +143,9 @@ func interruptible() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	// Who reads the output may leave before a run ends. Then writing fails, which
+	// ends the run with all its files; the signal would end it without.
+	signal.Ignore(syscall.SIGPIPE)
 	go func() {
 		if s, ok := <-signals; ok {
 			signal.Stop(signals)

@@ -30,12 +30,12 @@ type configured struct {
 func (c configured) load(a *app) (*config.Config, *config.Binding, error) {
 	var cfg config.Config
 	b := config.Bind(&cfg)
-	_, err := os.Stat(c.File)
+	info, err := os.Stat(c.File)
 	switch {
+	case c.File == quickstartName && (err != nil || info.IsDir()):
+		b.Load(quickstartName, quickstart)
 	case err == nil:
 		b.LoadFile(c.File)
-	case c.File == quickstartName:
-		b.Load(quickstartName, quickstart)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, asUser(fmt.Errorf("there is no file %s; gofsdp init %s writes one with all defaults, and %s is a built-in configuration", c.File, c.File, quickstartName))
 	default:
@@ -54,9 +54,15 @@ func (c configured) load(a *app) (*config.Config, *config.Binding, error) {
 	return &cfg, b, nil
 }
 
+// mostThreads is the limit of scaling.threads, for flags too.
+const mostThreads = 1024
+
 // openDevice opens the device that a configuration asks for. It is the only
 // place where one is chosen.
 func openDevice(s config.Scaling) (device.Device, error) {
+	if s.Threads < 0 || s.Threads > mostThreads {
+		return nil, asUser(fmt.Errorf("threads: %d is not between 0, which takes all cores, and %d", s.Threads, mostThreads))
+	}
 	o := cpu.Options{Threads: s.Threads}
 	if s.ISA != "auto" {
 		o.ISA = s.ISA
