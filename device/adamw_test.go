@@ -14,8 +14,10 @@ import (
 func TestAdamWFollowsTheTextbook(t *testing.T) {
 	trials(t, 3, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		n := between(1, 30)
-		op := &AdamW{Param: m.Normal(F64, n, 0, 1), M: m.Floats(F64, n, func(int) float64 { return 0 }), V: m.Floats(F64, n, func(int) float64 { return 0 }),
-			Grad: m.Blank(F64, n), Hyper: m.Blank(F64, HyperLen), N: n, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}
+		op := &AdamW{
+			Param: m.Normal(F64, n, 0, 1), M: m.Floats(F64, n, func(int) float64 { return 0 }), V: m.Floats(F64, n, func(int) float64 { return 0 }),
+			Grad: m.Blank(F64, n), Hyper: m.Blank(F64, HyperLen), N: n, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1,
+		}
 		beta1, beta2, eps, decay := float64(op.Beta1), float64(op.Beta2), float64(op.Eps), float64(op.WeightDecay)
 		theta, first, second := values(op.Param), make([]float64, n), make([]float64, n)
 		for step := 1.0; step <= 10; step++ {
@@ -44,14 +46,16 @@ func TestAdamWFollowsTheTextbook(t *testing.T) {
 func still(m optest.Memory, param Tensor, seed uint64, step float64) *AdamW {
 	n := int(param.Len)
 	zero := func(int) float64 { return 0 }
-	return &AdamW{Param: param, M: m.Floats(F32, n, zero), V: m.Floats(F32, n, zero), Grad: m.Floats(F32, n, zero),
+	return &AdamW{
+		Param: param, M: m.Floats(F32, n, zero), V: m.Floats(F32, n, zero), Grad: m.Floats(F32, n, zero),
 		Hyper: m.Floats(F32, HyperLen, func(i int) float64 {
 			if i == HyperStep {
 				return step
 			}
 			return 0
 		}),
-		Copy: m.Blank(BF16, n), N: n, Eps: 1, Stochastic: true, Seed: seed, Index: 1000}
+		Copy: m.Blank(BF16, n), N: n, Eps: 1, Stochastic: true, Seed: seed, Index: 1000,
+	}
 }
 
 func TestStochasticRoundingIsUnbiased(t *testing.T) {

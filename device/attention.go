@@ -39,8 +39,10 @@ func (o *Attention) Check() error {
 
 // Cost implements Op: two products, half of each by causality.
 func (o *Attention) Cost() Cost {
-	return Cost{2 * int64(o.Seqs) * int64(o.Heads) * int64(o.HeadSize) * int64(o.SeqLen) * int64(o.SeqLen),
-		bytesOf(o.Q, o.K, o.V, o.Out, o.LSE)}
+	return Cost{
+		2 * int64(o.Seqs) * int64(o.Heads) * int64(o.HeadSize) * int64(o.SeqLen) * int64(o.SeqLen),
+		bytesOf(o.Q, o.K, o.V, o.Out, o.LSE),
+	}
 }
 
 // Reference implements Op.
@@ -136,8 +138,10 @@ func (o *AttentionBackward) Check() error {
 
 // Cost implements Op: five products, half of each by causality.
 func (o *AttentionBackward) Cost() Cost {
-	return Cost{5 * int64(o.Seqs) * int64(o.Heads) * int64(o.HeadSize) * int64(o.SeqLen) * int64(o.SeqLen),
-		bytesOf(o.Q, o.K, o.V, o.Out, o.LSE, o.DOut, o.DQ, o.DK, o.DV)}
+	return Cost{
+		5 * int64(o.Seqs) * int64(o.Heads) * int64(o.HeadSize) * int64(o.SeqLen) * int64(o.SeqLen),
+		bytesOf(o.Q, o.K, o.V, o.Out, o.LSE, o.DOut, o.DQ, o.DK, o.DV),
+	}
 }
 
 // Reference implements Op.
@@ -210,8 +214,10 @@ func (o *AttentionDecode) Check() error {
 
 // Cost implements Op: as if the caches were full.
 func (o *AttentionDecode) Cost() Cost {
-	return Cost{4 * int64(o.Seqs*o.SeqLen) * int64(o.Heads*o.HeadSize) * int64(o.CacheLen),
-		bytesOf(o.Q, o.K, o.V, o.KCache, o.VCache, o.Out)}
+	return Cost{
+		4 * int64(o.Seqs*o.SeqLen) * int64(o.Heads*o.HeadSize) * int64(o.CacheLen),
+		bytesOf(o.Q, o.K, o.V, o.KCache, o.VCache, o.Out),
+	}
 }
 
 // Reference implements Op.

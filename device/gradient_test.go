@@ -97,8 +97,10 @@ func accumulator(m optest.Memory, n int, accumulate bool) (Tensor, []float64) {
 func TestTheThreeProductsOfALinearLayerAreEachOthersGradients(t *testing.T) {
 	trials(t, 6, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		rows, in, out := between(1, 9), between(1, 9), between(1, 9)
-		f := &MatMul{A: m.Normal(F64, rows*in, 0, 1), B: m.Normal(F64, out*in, 0, 1), Bias: m.Normal(F64, out, 0, 1),
-			C: m.Blank(F64, rows*out), M: rows, N: out, K: in, TransB: true}
+		f := &MatMul{
+			A: m.Normal(F64, rows*in, 0, 1), B: m.Normal(F64, out*in, 0, 1), Bias: m.Normal(F64, out, 0, 1),
+			C: m.Blank(F64, rows*out), M: rows, N: out, K: in, TransB: true,
+		}
 		dout, accumulate := m.Normal(F64, rows*out, 0, 1), between(0, 1) == 1
 		dx := &MatMul{A: dout, B: f.B, C: m.Blank(F64, rows*in), M: rows, N: in, K: out}
 		dw := &MatMul{A: dout, B: f.A, M: out, N: in, K: rows, TransA: true, Accumulate: accumulate}
@@ -120,10 +122,14 @@ func TestAddRMSNormsGradient(t *testing.T) {
 	trials(t, 12, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		rows, dim := between(1, 9), between(1, 30)
 		n := rows * dim
-		f := &AddRMSNorm{X: m.Normal(F64, n, 0, 1), Weight: m.Normal(F64, dim, 1, 0.3), Out: m.Blank(F64, n),
-			RStd: m.Blank(F64, rows), Rows: rows, Dim: dim, Eps: 1e-6}
-		b := &AddRMSNormBackward{DOut: m.Normal(F64, n, 0, 1), Sum: f.X, Weight: f.Weight, RStd: f.RStd,
-			Rows: rows, Dim: dim, Accumulate: between(0, 1) == 1}
+		f := &AddRMSNorm{
+			X: m.Normal(F64, n, 0, 1), Weight: m.Normal(F64, dim, 1, 0.3), Out: m.Blank(F64, n),
+			RStd: m.Blank(F64, rows), Rows: rows, Dim: dim, Eps: 1e-6,
+		}
+		b := &AddRMSNormBackward{
+			DOut: m.Normal(F64, n, 0, 1), Sum: f.X, Weight: f.Weight, RStd: f.RStd,
+			Rows: rows, Dim: dim, Accumulate: between(0, 1) == 1,
+		}
 		if between(0, 1) == 1 {
 			f.Residual, f.Sum = m.Normal(F64, n, 0, 1), m.Blank(F64, n)
 			b.Sum = f.Sum
@@ -155,13 +161,17 @@ func TestQKNormRoPEsGradient(t *testing.T) {
 		rows, kv, size, positions := between(1, 7), between(1, 3), 2*between(1, 8), between(1, 9)
 		heads := kv * between(1, 3)
 		q, k, half := rows*heads, rows*kv, size/2
-		f := &QKNormRoPE{Q: m.Normal(F64, q*size, 0, 1), K: m.Normal(F64, k*size, 0, 1), QOut: m.Blank(F64, q*size), KOut: m.Blank(F64, k*size),
+		f := &QKNormRoPE{
+			Q: m.Normal(F64, q*size, 0, 1), K: m.Normal(F64, k*size, 0, 1), QOut: m.Blank(F64, q*size), KOut: m.Blank(F64, k*size),
 			Pos:  m.Ints(rows, func(int) int { return between(0, positions-1) }),
 			Cos:  m.Floats(F64, positions*half, func(i int) float64 { return math.Cos(float64(i)) }),
 			Sin:  m.Floats(F64, positions*half, func(i int) float64 { return math.Sin(float64(i)) }),
-			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: positions, Eps: 1e-6}
-		b := &QKNormRoPEBackward{DQOut: m.Normal(F64, q*size, 0, 1), DKOut: m.Normal(F64, k*size, 0, 1), Pos: f.Pos, Cos: f.Cos, Sin: f.Sin,
-			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: positions}
+			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: positions, Eps: 1e-6,
+		}
+		b := &QKNormRoPEBackward{
+			DQOut: m.Normal(F64, q*size, 0, 1), DKOut: m.Normal(F64, k*size, 0, 1), Pos: f.Pos, Cos: f.Cos, Sin: f.Sin,
+			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: positions,
+		}
 		dq, dk := values(b.DQOut), values(b.DKOut)
 		b.DQ, b.DK = []Tensor{b.DQOut, m.Blank(F64, q*size)}[between(0, 1)], []Tensor{b.DKOut, m.Blank(F64, k*size)}[between(0, 1)]
 		gradients := []gradient{{"Q", f.Q, b.DQ, nil}, {"K", f.K, b.DK, nil}}
@@ -190,13 +200,17 @@ func TestAttentionsGradient(t *testing.T) {
 		heads := kv * between(1, 3)
 		rows := seqs * length
 		q, k := rows*heads*size, rows*kv*size
-		f := &Attention{Q: m.Normal(F64, q, 0, 1), K: m.Normal(F64, k, 0, 1), V: m.Normal(F64, k, 0, 1), Start: m.Starts(seqs, length),
+		f := &Attention{
+			Q: m.Normal(F64, q, 0, 1), K: m.Normal(F64, k, 0, 1), V: m.Normal(F64, k, 0, 1), Start: m.Starts(seqs, length),
 			Out: m.Blank(F64, q), LSE: m.Blank(F64, rows*heads),
-			Seqs: seqs, SeqLen: length, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.7}
+			Seqs: seqs, SeqLen: length, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.7,
+		}
 		mustRun(t, f)
-		b := &AttentionBackward{Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE, DOut: m.Normal(F64, q, 0, 1),
+		b := &AttentionBackward{
+			Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE, DOut: m.Normal(F64, q, 0, 1),
 			D: m.Blank(F64, rows*heads), DQ: m.Blank(F64, q), DK: m.Blank(F64, k), DV: m.Blank(F64, k),
-			Seqs: seqs, SeqLen: length, Heads: heads, KVHeads: kv, HeadSize: size, Scale: f.Scale}
+			Seqs: seqs, SeqLen: length, Heads: heads, KVHeads: kv, HeadSize: size, Scale: f.Scale,
+		}
 		mustRun(t, b)
 		checkGradients(t, func() []output {
 			f.Reference()
@@ -209,8 +223,10 @@ func TestSwiGLUsGradient(t *testing.T) {
 	trials(t, 6, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		n := between(1, 40)
 		f := &SwiGLU{Gate: m.Normal(F64, n, 0, 3), Up: m.Normal(F64, n, 0, 1), Out: m.Blank(F64, n), N: n}
-		b := &SwiGLUBackward{Gate: m.Floats(F64, n, func(i int) float64 { return f.Gate.F64()[i] }),
-			Up: m.Floats(F64, n, func(i int) float64 { return f.Up.F64()[i] }), DOut: m.Normal(F64, n, 0, 1), N: n}
+		b := &SwiGLUBackward{
+			Gate: m.Floats(F64, n, func(i int) float64 { return f.Gate.F64()[i] }),
+			Up:   m.Floats(F64, n, func(i int) float64 { return f.Up.F64()[i] }), DOut: m.Normal(F64, n, 0, 1), N: n,
+		}
 		dout := values(b.DOut)
 		b.DGate = []Tensor{b.Gate, b.DOut, m.Blank(F64, n)}[between(0, 2)]
 		b.DUp = []Tensor{b.Up, m.Blank(F64, n)}[between(0, 1)]
@@ -225,8 +241,10 @@ func TestSwiGLUsGradient(t *testing.T) {
 func TestEmbedsGradient(t *testing.T) {
 	trials(t, 4, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		rows, dim, vocab := between(1, 20), between(1, 9), between(1, 9)
-		f := &Embed{Table: m.Normal(F64, vocab*dim, 0, 1), IDs: m.Ints(rows, func(int) int { return between(0, vocab-1) }),
-			Out: m.Blank(F64, rows*dim), Rows: rows, Dim: dim, Vocab: vocab}
+		f := &Embed{
+			Table: m.Normal(F64, vocab*dim, 0, 1), IDs: m.Ints(rows, func(int) int { return between(0, vocab-1) }),
+			Out: m.Blank(F64, rows*dim), Rows: rows, Dim: dim, Vocab: vocab,
+		}
 		b := &EmbedBackward{DOut: m.Normal(F64, rows*dim, 0, 1), IDs: f.IDs, Rows: rows, Dim: dim, Vocab: vocab}
 		var base []float64
 		b.DTable, base = accumulator(m, vocab*dim, true)
@@ -242,13 +260,15 @@ func TestHeadLosssGradientIsZeroInMaskedRows(t *testing.T) {
 	trials(t, 6, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		rows, vocab := between(2, 9), between(1, 40)
 		logits := m.Normal(F64, rows*vocab, 0, 3)
-		f := &HeadLoss{Logits: logits, Targets: m.Ints(rows, func(i int) int {
-			if i == 0 {
-				return -1
-			}
-			return max(-1, between(-vocab, vocab-1))
-		}),
-			Loss: m.Blank(F64, rows), Rows: rows, Vocab: vocab}
+		f := &HeadLoss{
+			Logits: logits, Targets: m.Ints(rows, func(i int) int {
+				if i == 0 {
+					return -1
+				}
+				return max(-1, between(-vocab, vocab-1))
+			}),
+			Loss: m.Blank(F64, rows), Rows: rows, Vocab: vocab,
+		}
 		b := m.Clone(f).(*HeadLoss)
 		b.Backward, b.Scale = true, m.Floats(F64, 1, func(int) float64 { return 0.3 })
 		mustRun(t, b)

@@ -140,8 +140,10 @@ func TestAFailedStreamSkipsUntilSyncButStillRecords(t *testing.T) {
 
 func TestAnIdOutOfRangeIsNamed(t *testing.T) {
 	d := testDevice(t)
-	op := &Embed{Table: testTensor(t, d, F32, 6), IDs: testTensor(t, d, I32, 2), Out: testTensor(t, d, F32, 4),
-		Rows: 2, Dim: 2, Vocab: 3}
+	op := &Embed{
+		Table: testTensor(t, d, F32, 6), IDs: testTensor(t, d, I32, 2), Out: testTensor(t, d, F32, 4),
+		Rows: 2, Dim: 2, Vocab: 3,
+	}
 	op.IDs.I32()[1] = 3
 	s := d.NewStream("compute")
 	s.Launch(op)

@@ -119,32 +119,49 @@ func TestCheckSaysAllThatIsWrongAtOnce(t *testing.T) {
 	}{
 		"a right one": {&Copy{Src: f(3), Dst: f(3), N: 3}, nil},
 		"an empty one": {&Copy{}, []string{
-			"Copy: N is 0, want at least 1", "Copy: Src is missing", "Copy: Dst is missing"}},
+			"Copy: N is 0, want at least 1", "Copy: Src is missing", "Copy: Dst is missing",
+		}},
 		"wrong lengths and types": {&Embed{Table: f(7), IDs: f(2), Out: Tensor{Type: BF16, Len: 6}, Rows: 2, Dim: 3, Vocab: 2}, []string{
-			"Embed: Table has 7 elements, want 6", "Embed: IDs is f32, want one of [i32]", "Embed: Out is bf16, want one of [f32]"}},
+			"Embed: Table has 7 elements, want 6", "Embed: IDs is f32, want one of [i32]", "Embed: Out is bf16, want one of [f32]",
+		}},
 		"a product of two transposed": {&MatMul{A: f(1), B: f(1), C: f(1), Bias: f(1), M: 1, N: 1, K: 1, TransA: true, TransB: true, Accumulate: true}, []string{
-			"MatMul: both operands are transposed", "MatMul: a bias cannot be added while accumulating"}},
+			"MatMul: both operands are transposed", "MatMul: a bias cannot be added while accumulating",
+		}},
 		"a sum without a residual": {&AddRMSNorm{X: f(2), Weight: f(2), Sum: f(2), Out: f(2), RStd: f(1), Rows: 1, Dim: 2}, []string{
-			"AddRMSNorm: Sum without Residual"}},
+			"AddRMSNorm: Sum without Residual",
+		}},
 		"a residual without a sum": {&AddRMSNorm{X: f(2), Residual: f(2), Weight: f(2), Out: f(2), RStd: f(1), Rows: 1, Dim: 2}, []string{
-			"AddRMSNorm: Sum is missing"}},
-		"heads that do not divide": {&Attention{Q: f(18), K: f(12), V: f(12), Start: ints(1), Out: f(18), LSE: f(3),
-			Seqs: 1, SeqLen: 1, Heads: 3, KVHeads: 2, HeadSize: 6}, []string{"Attention: Heads (3) is no multiple of KVHeads (2)"}},
-		"an odd head": {&Attention{Q: f(3), K: f(3), V: f(3), Start: ints(1), Out: f(3), LSE: f(1),
-			Seqs: 1, SeqLen: 1, Heads: 1, KVHeads: 1, HeadSize: 3}, []string{"Attention: HeadSize is 3, want an even number"}},
-		"a norm of queries alone": {&QKNormRoPE{Q: f(2), K: f(2), QWeight: f(2), Pos: ints(1), Cos: f(1), Sin: f(1), QOut: f(2), KOut: f(2), QRStd: f(1), KRStd: f(1),
-			Rows: 1, Heads: 1, KVHeads: 1, HeadSize: 2, Positions: 1}, []string{"QKNormRoPE: KWeight is missing"}},
-		"a norm of keys alone": {&QKNormRoPE{Q: f(2), K: f(2), KWeight: f(2), Pos: ints(1), Cos: f(1), Sin: f(1), QOut: f(2), KOut: f(2), KRStd: f(1),
-			Rows: 1, Heads: 1, KVHeads: 1, HeadSize: 2, Positions: 1}, []string{"QKNormRoPE: KWeight without QWeight"}},
+			"AddRMSNorm: Sum is missing",
+		}},
+		"heads that do not divide": {&Attention{
+			Q: f(18), K: f(12), V: f(12), Start: ints(1), Out: f(18), LSE: f(3),
+			Seqs: 1, SeqLen: 1, Heads: 3, KVHeads: 2, HeadSize: 6,
+		}, []string{"Attention: Heads (3) is no multiple of KVHeads (2)"}},
+		"an odd head": {&Attention{
+			Q: f(3), K: f(3), V: f(3), Start: ints(1), Out: f(3), LSE: f(1),
+			Seqs: 1, SeqLen: 1, Heads: 1, KVHeads: 1, HeadSize: 3,
+		}, []string{"Attention: HeadSize is 3, want an even number"}},
+		"a norm of queries alone": {&QKNormRoPE{
+			Q: f(2), K: f(2), QWeight: f(2), Pos: ints(1), Cos: f(1), Sin: f(1), QOut: f(2), KOut: f(2), QRStd: f(1), KRStd: f(1),
+			Rows: 1, Heads: 1, KVHeads: 1, HeadSize: 2, Positions: 1,
+		}, []string{"QKNormRoPE: KWeight is missing"}},
+		"a norm of keys alone": {&QKNormRoPE{
+			Q: f(2), K: f(2), KWeight: f(2), Pos: ints(1), Cos: f(1), Sin: f(1), QOut: f(2), KOut: f(2), KRStd: f(1),
+			Rows: 1, Heads: 1, KVHeads: 1, HeadSize: 2, Positions: 1,
+		}, []string{"QKNormRoPE: KWeight without QWeight"}},
 		"a backward without scale": {&HeadLoss{Logits: f(3), Targets: ints(1), Loss: f(1), Rows: 1, Vocab: 3, Backward: true}, []string{
-			"HeadLoss: Scale is missing"}},
+			"HeadLoss: Scale is missing",
+		}},
 		"sources of two types": {&ReduceSum{Srcs: []Tensor{{Type: BF16, Len: 2}, f(2)}, Dst: Tensor{Type: F64, Len: 2}, N: 2}, []string{
-			"ReduceSum: Srcs[1] is f32, Srcs[0] is bf16", "ReduceSum: Dst is f64, want one of [f32 bf16]"}},
+			"ReduceSum: Srcs[1] is f32, Srcs[0] is bf16", "ReduceSum: Dst is f64, want one of [f32 bf16]",
+		}},
 		"statistics wider than need be": {&HeadLoss{Logits: f(3), Targets: ints(1), Loss: Tensor{Type: F64, Len: 1}, Rows: 1, Vocab: 3}, []string{
-			"HeadLoss: Loss is f64, want one of [f32]"}},
+			"HeadLoss: Loss is f64, want one of [f32]",
+		}},
 		"no sources": {&ReduceSum{Dst: f(2), N: 2}, []string{"ReduceSum: the number of sources is 0, want at least 1"}},
 		"stochastic rounding of nothing": {&AdamW{Param: f(1), M: f(1), V: f(1), Grad: f(1), Hyper: f(HyperLen), N: 1, Stochastic: true}, []string{
-			"AdamW: stochastic rounding without a bf16 copy"}},
+			"AdamW: stochastic rounding without a bf16 copy",
+		}},
 	} {
 		var got string
 		if err := c.op.Check(); err != nil {
@@ -177,8 +194,10 @@ func TestEveryCheckNamesOperationAndEveryMissingOperand(t *testing.T) {
 }
 
 func TestFormatIsOneStableLine(t *testing.T) {
-	op := &MatMul{A: Tensor{Type: BF16, Len: 6}, B: Tensor{Type: BF16, Len: 12, Buf: 3, Off: 256}, C: Tensor{Type: F32, Len: 8},
-		M: 2, N: 4, K: 3, TransB: true}
+	op := &MatMul{
+		A: Tensor{Type: BF16, Len: 6}, B: Tensor{Type: BF16, Len: 12, Buf: 3, Off: 256}, C: Tensor{Type: F32, Len: 8},
+		M: 2, N: 4, K: 3, TransB: true,
+	}
 	if got := Format(op); got != "MatMul M=2 N=4 K=3 TransB: A bf16[6], B bf16[12]@3+256, C f32[8]" {
 		t.Fatal(got)
 	}

@@ -45,34 +45,44 @@ func TestValuesWorkedOutByHand(t *testing.T) {
 	mustRun(t, mm)
 	near(t, "MatMul of Bᵀ with bias", values(mm.C), 105, 211, 114, 223)
 
-	norm := &AddRMSNorm{X: vector(m, 1, 3), Residual: vector(m, 2, 1), Weight: vector(m, 10, 1), Sum: m.Blank(F64, 2), Out: m.Blank(F64, 2),
-		RStd: m.Blank(F64, 1), Rows: 1, Dim: 2}
+	norm := &AddRMSNorm{
+		X: vector(m, 1, 3), Residual: vector(m, 2, 1), Weight: vector(m, 10, 1), Sum: m.Blank(F64, 2), Out: m.Blank(F64, 2),
+		RStd: m.Blank(F64, 1), Rows: 1, Dim: 2,
+	}
 	mustRun(t, norm) // √((9+16)/2)
 	near(t, "AddRMSNorm's sum", values(norm.Sum), 3, 4)
 	near(t, "AddRMSNorm", values(norm.Out), 30/math.Sqrt(12.5), 4/math.Sqrt(12.5))
 	near(t, "AddRMSNorm's RStd", values(norm.RStd), 1/math.Sqrt(12.5))
 
-	rope := &QKNormRoPE{Q: vector(m, 1, 2, 3, 4), K: vector(m, 5, 6, 7, 8), Pos: ints(m, 1), Cos: vector(m, 1, 1, 0, 1), Sin: vector(m, 0, 0, 1, 0),
-		QOut: m.Blank(F64, 4), KOut: m.Blank(F64, 4), Rows: 1, Heads: 1, KVHeads: 1, HeadSize: 4, Positions: 2}
+	rope := &QKNormRoPE{
+		Q: vector(m, 1, 2, 3, 4), K: vector(m, 5, 6, 7, 8), Pos: ints(m, 1), Cos: vector(m, 1, 1, 0, 1), Sin: vector(m, 0, 0, 1, 0),
+		QOut: m.Blank(F64, 4), KOut: m.Blank(F64, 4), Rows: 1, Heads: 1, KVHeads: 1, HeadSize: 4, Positions: 2,
+	}
 	mustRun(t, rope) // pair (0,2) by a right angle, pair (1,3) not at all
 	near(t, "RoPE of Q", values(rope.QOut), -3, 2, 1, 4)
 	near(t, "RoPE of K", values(rope.KOut), -7, 6, 5, 8)
 
 	// Queries of zeros weigh all rows that they see alike.
-	att := &Attention{Q: vector(m, make([]float64, 8)...), K: vector(m, 1, 2, 3, 4, 5, 6, 7, 8), V: vector(m, 1, 10, 3, 30, 5, 50, 7, 70),
-		Start: ints(m, 0, 0, 2, 2), Out: m.Blank(F64, 8), LSE: m.Blank(F64, 4), Seqs: 1, SeqLen: 4, Heads: 1, KVHeads: 1, HeadSize: 2, Scale: 1}
+	att := &Attention{
+		Q: vector(m, make([]float64, 8)...), K: vector(m, 1, 2, 3, 4, 5, 6, 7, 8), V: vector(m, 1, 10, 3, 30, 5, 50, 7, 70),
+		Start: ints(m, 0, 0, 2, 2), Out: m.Blank(F64, 8), LSE: m.Blank(F64, 4), Seqs: 1, SeqLen: 4, Heads: 1, KVHeads: 1, HeadSize: 2, Scale: 1,
+	}
 	mustRun(t, att)
 	near(t, "Attention", values(att.Out), 1, 10, 2, 20, 5, 50, 6, 60)
 	near(t, "Attention's LSE", values(att.LSE), 0, math.Ln2, 0, math.Ln2)
 
 	// Query heads 0 and 1 read key-value head 0, heads 2 and 3 head 1.
-	gqa := &Attention{Q: vector(m, make([]float64, 8)...), K: vector(m, 1, 2, 3, 4), V: vector(m, 5, 6, 7, 8), Start: ints(m, 0),
-		Out: m.Blank(F64, 8), LSE: m.Blank(F64, 4), Seqs: 1, SeqLen: 1, Heads: 4, KVHeads: 2, HeadSize: 2, Scale: 1}
+	gqa := &Attention{
+		Q: vector(m, make([]float64, 8)...), K: vector(m, 1, 2, 3, 4), V: vector(m, 5, 6, 7, 8), Start: ints(m, 0),
+		Out: m.Blank(F64, 8), LSE: m.Blank(F64, 4), Seqs: 1, SeqLen: 1, Heads: 4, KVHeads: 2, HeadSize: 2, Scale: 1,
+	}
 	mustRun(t, gqa)
 	near(t, "Attention of four heads on two", values(gqa.Out), 5, 6, 5, 6, 7, 8, 7, 8)
 
-	loss := &HeadLoss{Logits: vector(m, 7, 7, 7, 7, 0, math.Log(3), math.Inf(-1), math.Inf(-1)), Targets: ints(m, 2, 1), Scale: vector(m, 4),
-		Loss: m.Blank(F64, 2), Rows: 2, Vocab: 4, Backward: true}
+	loss := &HeadLoss{
+		Logits: vector(m, 7, 7, 7, 7, 0, math.Log(3), math.Inf(-1), math.Inf(-1)), Targets: ints(m, 2, 1), Scale: vector(m, 4),
+		Loss: m.Blank(F64, 2), Rows: 2, Vocab: 4, Backward: true,
+	}
 	mustRun(t, loss)
 	near(t, "HeadLoss", values(loss.Loss), math.Log(4), math.Log(4./3))
 	near(t, "HeadLoss's gradient", values(loss.Logits), 1, 1, -3, 1, 1, -1, 0, 0)
@@ -146,8 +156,10 @@ func TestAStoredSumNormalisesToTheSameBits(t *testing.T) {
 	rng := optest.Rand(t)
 	m := optest.NewMemory(t, rng)
 	for _, typ := range []DType{F32, BF16} {
-		f := &AddRMSNorm{X: m.Normal(typ, 63, 0, 1), Residual: m.Normal(typ, 63, 0, 1), Weight: m.Normal(typ, 21, 1, 0.2),
-			Sum: m.Blank(typ, 63), Out: m.Blank(typ, 63), RStd: m.Blank(F32, 3), Rows: 3, Dim: 21, Eps: 1e-6}
+		f := &AddRMSNorm{
+			X: m.Normal(typ, 63, 0, 1), Residual: m.Normal(typ, 63, 0, 1), Weight: m.Normal(typ, 21, 1, 0.2),
+			Sum: m.Blank(typ, 63), Out: m.Blank(typ, 63), RStd: m.Blank(F32, 3), Rows: 3, Dim: 21, Eps: 1e-6,
+		}
 		mustRun(t, f)
 		again := &AddRMSNorm{X: f.Sum, Weight: f.Weight, Out: m.Blank(typ, 63), RStd: m.Blank(F32, 3), Rows: 3, Dim: 21, Eps: 1e-6}
 		mustRun(t, again)
@@ -164,9 +176,11 @@ func TestDecodingEqualsAttentionRowByRow(t *testing.T) {
 		seqs, kv, size, chunk := between(1, 3), between(1, 2), 2*between(1, 4), between(1, 5)
 		heads, total := kv*between(1, 3), between(6, 17)
 		q, k := heads*size, kv*size
-		full := &Attention{Q: m.Normal(F64, seqs*total*q, 0, 1), K: m.Normal(F64, seqs*total*k, 0, 1), V: m.Normal(F64, seqs*total*k, 0, 1),
+		full := &Attention{
+			Q: m.Normal(F64, seqs*total*q, 0, 1), K: m.Normal(F64, seqs*total*k, 0, 1), V: m.Normal(F64, seqs*total*k, 0, 1),
 			Start: m.Ints(seqs*total, func(int) int { return 0 }), Out: m.Blank(F64, seqs*total*q), LSE: m.Blank(F64, seqs*total*heads),
-			Seqs: seqs, SeqLen: total, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.6}
+			Seqs: seqs, SeqLen: total, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.6,
+		}
 		mustRun(t, full)
 		cache := seqs * total * k
 		kcache, vcache := m.Blank(F64, cache), m.Blank(F64, cache) // NaNs: read too far and it shows
@@ -177,9 +191,11 @@ func TestDecodingEqualsAttentionRowByRow(t *testing.T) {
 		}
 		// step decodes up to n rows of every sequence, of which real(s) count.
 		step := func(n int, real func(s int) int) {
-			op := &AttentionDecode{Q: m.Normal(F64, seqs*n*q, 0, 1), K: m.Normal(F64, seqs*n*k, 0, 1), V: m.Normal(F64, seqs*n*k, 0, 1),
+			op := &AttentionDecode{
+				Q: m.Normal(F64, seqs*n*q, 0, 1), K: m.Normal(F64, seqs*n*k, 0, 1), V: m.Normal(F64, seqs*n*k, 0, 1),
 				Cached: cached, KCache: kcache, VCache: vcache, Out: m.Blank(F64, seqs*n*q),
-				Seqs: seqs, SeqLen: n, CacheLen: total, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.6}
+				Seqs: seqs, SeqLen: n, CacheLen: total, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.6,
+			}
 			for s := range seqs {
 				for i := range real(s) {
 					from, to := s*total+int(cached.I32()[s])+i, s*n+i
@@ -220,14 +236,18 @@ func TestDecodingEqualsAttentionRowByRow(t *testing.T) {
 func TestALossInChunksIsTheWholeLoss(t *testing.T) {
 	trials(t, 4, func(t *testing.T, m optest.Memory, between func(int, int) int) {
 		rows, vocab := between(2, 20), between(1, 90)
-		whole := &HeadLoss{Logits: m.Normal(F32, rows*vocab, 0, 3), Targets: m.Ints(rows, func(int) int { return between(-1, vocab-1) }),
-			Scale: m.Floats(F32, 1, func(int) float64 { return 0.1 }), Loss: m.Blank(F32, rows), Rows: rows, Vocab: vocab, Backward: true}
+		whole := &HeadLoss{
+			Logits: m.Normal(F32, rows*vocab, 0, 3), Targets: m.Ints(rows, func(int) int { return between(-1, vocab-1) }),
+			Scale: m.Floats(F32, 1, func(int) float64 { return 0.1 }), Loss: m.Blank(F32, rows), Rows: rows, Vocab: vocab, Backward: true,
+		}
 		parts := m.Clone(whole).(*HeadLoss)
 		mustRun(t, whole)
 		for from := 0; from < rows; {
 			n := between(1, rows-from)
-			mustRun(t, &HeadLoss{Logits: parts.Logits.Slice(int64(from*vocab), int64(n*vocab)), Targets: parts.Targets.Slice(int64(from), int64(n)),
-				Scale: parts.Scale, Loss: parts.Loss.Slice(int64(from), int64(n)), Rows: n, Vocab: vocab, Backward: true})
+			mustRun(t, &HeadLoss{
+				Logits: parts.Logits.Slice(int64(from*vocab), int64(n*vocab)), Targets: parts.Targets.Slice(int64(from), int64(n)),
+				Scale: parts.Scale, Loss: parts.Loss.Slice(int64(from), int64(n)), Rows: n, Vocab: vocab, Backward: true,
+			})
 			from += n
 		}
 		if err := optest.Compare(parts, whole, 0); err != nil {
@@ -291,8 +311,10 @@ func TestANumberOutOfRangeIsRefusedWithItsPlace(t *testing.T) {
 	embedBackward := &EmbedBackward{DOut: f(4), DTable: f(6), Rows: 2, Dim: 2, Vocab: 3}
 	loss := &HeadLoss{Logits: f(6), Loss: f(2), Rows: 2, Vocab: 3}
 	attention := &Attention{Q: f(8), K: f(8), V: f(8), Out: f(8), LSE: f(4), Seqs: 2, SeqLen: 2, Heads: 1, KVHeads: 1, HeadSize: 2}
-	attentionBackward := &AttentionBackward{Q: f(8), K: f(8), V: f(8), Out: f(8), LSE: f(4), DOut: f(8), D: f(4), DQ: f(8), DK: f(8), DV: f(8),
-		Seqs: 2, SeqLen: 2, Heads: 1, KVHeads: 1, HeadSize: 2}
+	attentionBackward := &AttentionBackward{
+		Q: f(8), K: f(8), V: f(8), Out: f(8), LSE: f(4), DOut: f(8), D: f(4), DQ: f(8), DK: f(8), DV: f(8),
+		Seqs: 2, SeqLen: 2, Heads: 1, KVHeads: 1, HeadSize: 2,
+	}
 	decode := &AttentionDecode{Q: f(4), K: f(4), V: f(4), KCache: f(8), VCache: f(8), Out: f(4), Seqs: 2, SeqLen: 1, CacheLen: 2, Heads: 1, KVHeads: 1, HeadSize: 2}
 	rope := &QKNormRoPE{Q: f(4), K: f(4), Cos: f(3), Sin: f(3), QOut: f(4), KOut: f(4), Rows: 2, Heads: 1, KVHeads: 1, HeadSize: 2, Positions: 3}
 	ropeBackward := &QKNormRoPEBackward{DQOut: f(4), DKOut: f(4), Cos: f(3), Sin: f(3), DQ: f(4), DK: f(4), Rows: 2, Heads: 1, KVHeads: 1, HeadSize: 2, Positions: 3}

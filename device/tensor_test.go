@@ -56,8 +56,10 @@ func TestRoundingToBF16IsToNearestEvenEverywhere(t *testing.T) {
 			x    float32
 			want uint16
 		}{
-			{float32(middle), even}, {-float32(middle), even | 0x8000},
-			{math.Nextafter32(float32(middle), 0), b}, {math.Nextafter32(float32(middle), float32(math.Inf(1))), b + 1},
+			{float32(middle), even},
+			{-float32(middle), even | 0x8000},
+			{math.Nextafter32(float32(middle), 0), b},
+			{math.Nextafter32(float32(middle), float32(math.Inf(1))), b + 1},
 		} {
 			if got := ToBF16(c.x); got != c.want {
 				t.Fatalf("%v becomes %#04x, want %#04x", c.x, got, c.want)

@@ -161,8 +161,10 @@ func newLoop(j *Job, steps int) (*loop, error) {
 // begins.
 func (l *loop) step(step int) (StepReport, error) {
 	began := time.Now()
-	r := StepReport{Step: step + 1, Steps: l.steps, LR: l.Settings.Rate(step, l.steps), Targets: l.sampler.ValidTokens(step),
-		Tokens: int64(l.Settings.Batch * l.Train.Length())}
+	r := StepReport{
+		Step: step + 1, Steps: l.steps, LR: l.Settings.Rate(step, l.steps), Targets: l.sampler.ValidTokens(step),
+		Tokens: int64(l.Settings.Batch * l.Train.Length()),
+	}
 	// A step of nothing but masked targets has no gradient; 1 keeps it zero.
 	scale := 1 / float64(max(r.Targets, 1))
 	var loss float64

@@ -21,8 +21,10 @@ import (
 )
 
 // shape is small enough for the reference device.
-var shape = model.Config{Family: "qwen2", Vocab: 300, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadSize: 8, MLP: 24,
-	MaxPositions: 64, NormEps: 1e-6, RopeTheta: 10000, QKVBias: true, Tied: true, InitStd: 0.02}
+var shape = model.Config{
+	Family: "qwen2", Vocab: 300, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadSize: 8, MLP: 24,
+	MaxPositions: 64, NormEps: 1e-6, RopeTheta: 10000, QKVBias: true, Tied: true, InitStd: 0.02,
+}
 
 // work returns a run over a few small documents, with the model in a directory
 // of its own.
@@ -50,10 +52,14 @@ func work(t testing.TB) Work {
 	}
 	return Work{
 		Model: filepath.Join(dir, "model"),
-		Data: data.Settings{Path: []string{text}, Include: []string{"*.txt"}, Format: data.FormatText, Holdout: 0.1, SequenceLength: 16,
-			Tokenizer: data.TokenizerTrain, VocabSize: 270, CacheDir: filepath.Join(dir, "cache")},
-		Train: Settings{Steps: 12, Batch: 4, MicroBatch: 2, Precision: "f32", Recompute: "none", LR: 1e-2, Schedule: "cosine", Warmup: 2, Clip: 1,
-			Weights: "auto", Optimizer: optimizer},
+		Data: data.Settings{
+			Path: []string{text}, Include: []string{"*.txt"}, Format: data.FormatText, Holdout: 0.1, SequenceLength: 16,
+			Tokenizer: data.TokenizerTrain, VocabSize: 270, CacheDir: filepath.Join(dir, "cache"),
+		},
+		Train: Settings{
+			Steps: 12, Batch: 4, MicroBatch: 2, Precision: "f32", Recompute: "none", LR: 1e-2, Schedule: "cosine", Warmup: 2, Clip: 1,
+			Weights: "auto", Optimizer: optimizer,
+		},
 	}
 }
 

@@ -115,8 +115,10 @@ func (g generator) addRMSNormBackward() device.Op {
 	f := g.norm()
 	f.Reference()
 	n := f.Rows * f.Dim
-	o := &device.AddRMSNormBackward{DOut: g.normal(n), Sum: f.Sum, Weight: f.Weight, RStd: f.RStd,
-		Rows: f.Rows, Dim: f.Dim, Accumulate: g.coin()}
+	o := &device.AddRMSNormBackward{
+		DOut: g.normal(n), Sum: f.Sum, Weight: f.Weight, RStd: f.RStd,
+		Rows: f.Rows, Dim: f.Dim, Accumulate: g.coin(),
+	}
 	if f.Sum.Absent() {
 		o.Sum = f.X
 	}
@@ -159,8 +161,10 @@ func (g generator) qkNormRoPE() device.Op {
 func (g generator) qkNormRoPEBackward() device.Op {
 	f := g.rope()
 	f.Reference()
-	o := &device.QKNormRoPEBackward{DQOut: g.normal(int(f.Q.Len)), DKOut: g.normal(int(f.K.Len)), Pos: f.Pos, Cos: f.Cos, Sin: f.Sin,
-		Rows: f.Rows, Heads: f.Heads, KVHeads: f.KVHeads, HeadSize: f.HeadSize, Positions: f.Positions, Accumulate: g.coin()}
+	o := &device.QKNormRoPEBackward{
+		DQOut: g.normal(int(f.Q.Len)), DKOut: g.normal(int(f.K.Len)), Pos: f.Pos, Cos: f.Cos, Sin: f.Sin,
+		Rows: f.Rows, Heads: f.Heads, KVHeads: f.KVHeads, HeadSize: f.HeadSize, Positions: f.Positions, Accumulate: g.coin(),
+	}
 	o.DQ, o.DK = g.maybe(o.DQOut, g.out(int(f.Q.Len))), g.maybe(o.DKOut, g.out(int(f.K.Len)))
 	if !f.QWeight.Absent() {
 		o.Q, o.K, o.QWeight, o.KWeight, o.QRStd, o.KRStd = f.Q, f.K, f.QWeight, f.KWeight, f.QRStd, f.KRStd
@@ -200,9 +204,11 @@ func (g generator) attentionBackward() device.Op {
 	f := g.attend()
 	f.Reference()
 	q, k := int(f.Q.Len), int(f.K.Len)
-	return &device.AttentionBackward{Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE, DOut: g.normal(q),
+	return &device.AttentionBackward{
+		Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE, DOut: g.normal(q),
 		D: g.Blank(g.stat, int(f.LSE.Len)), DQ: g.out(q), DK: g.out(k), DV: g.out(k),
-		Seqs: f.Seqs, SeqLen: f.SeqLen, Heads: f.Heads, KVHeads: f.KVHeads, HeadSize: f.HeadSize, Scale: f.Scale}
+		Seqs: f.Seqs, SeqLen: f.SeqLen, Heads: f.Heads, KVHeads: f.KVHeads, HeadSize: f.HeadSize, Scale: f.Scale,
+	}
 }
 
 func (g generator) attentionDecode() device.Op {

@@ -77,12 +77,16 @@ func (g generator) checkFinite() device.Op {
 
 func (g generator) adamW() device.Op {
 	n, step := g.count(), float64(g.between(1, 100))
-	o := &device.AdamW{N: n, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1,
+	o := &device.AdamW{
+		N: n, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1,
 		Param: g.Normal(g.stat, n, 0, 1), M: g.Normal(g.stat, n, 0, 0.1), Grad: g.normal(n),
 		V:    g.Floats(g.stat, n, func(int) float64 { return 1e-2 * g.rng.Float64() }),
-		Seed: g.rng.Uint64(), Index: g.rng.Int64N(1 << 40)}
-	hyper := [device.HyperLen]float64{device.HyperLR: 1e-2, device.HyperGradScale: g.rng.Float64(), device.HyperStep: step,
-		device.HyperBias1: 1 / (1 - math.Pow(0.9, step)), device.HyperBias2: 1 / math.Sqrt(1-math.Pow(0.95, step))}
+		Seed: g.rng.Uint64(), Index: g.rng.Int64N(1 << 40),
+	}
+	hyper := [device.HyperLen]float64{
+		device.HyperLR: 1e-2, device.HyperGradScale: g.rng.Float64(), device.HyperStep: step,
+		device.HyperBias1: 1 / (1 - math.Pow(0.9, step)), device.HyperBias2: 1 / math.Sqrt(1-math.Pow(0.95, step)),
+	}
 	o.Hyper = g.Floats(g.stat, device.HyperLen, func(i int) float64 { return hyper[i] })
 	if g.coin() {
 		o.Copy, o.Stochastic = g.Blank(device.BF16, n), g.coin()
