@@ -42,7 +42,7 @@ func (c *tokenizerCommand) Run(a *app) error {
 	text.MaxBytes = c.MaxBytes
 	texts, err := data.Texts(a.ctx, text)
 	if err != nil {
-		return asUser(withoutKey(err))
+		return a.textError(err)
 	}
 	tok, err := tokenizer.Train(texts, tokenizer.Options{VocabSize: c.VocabSize, Pattern: tokenizer.Pattern(c.Pattern)})
 	if err != nil {

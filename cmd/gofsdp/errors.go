@@ -93,11 +93,12 @@ func plain(text string) string {
 	return systemCall.ReplaceAllString(packageName.ReplaceAllString(text, ""), "$1")
 }
 
-// withoutKey leaves the configuration's key out of errors about a text that was
-// named on the command line.
-func withoutKey(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
+// textError is asUser for errors about a text that was named on the command
+// line: it leaves out the configuration's key. After an interruption whatever
+// the reading of the text says is of what it was doing.
+func (a *app) textError(err error) error {
+	if a.ctx.Err() != nil {
+		return a.ctx.Err()
 	}
 	var all []error
 	for _, e := range flatten(err) {
@@ -105,5 +106,5 @@ func withoutKey(err error) error {
 		text = strings.TrimPrefix(text, "cannot read: ")
 		all = append(all, errors.New(text))
 	}
-	return errors.Join(all...)
+	return asUser(errors.Join(all...))
 }

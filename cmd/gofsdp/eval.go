@@ -45,7 +45,7 @@ func (c *evalCommand) Run(a *app) (err error) {
 	text.SequenceLength = c.SequenceLength
 	set, err := data.PrepareHeldOut(a.ctx, text, m.Tokenizer, nil)
 	if err != nil {
-		return asUser(withoutKey(err))
+		return a.textError(err)
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
 	ev, err := train.Evaluate(a.ctx, m.Engine, set.HeldOut, 0)

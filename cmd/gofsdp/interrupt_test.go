@@ -39,7 +39,7 @@ run: {name: mine}
 `
 )
 
-// begin starts gofsdp train run.yaml with more arguments.
+// begin starts the program.
 func begin(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, dir: t.TempDir(), lines: make(chan string, 1000)}
@@ -53,7 +53,7 @@ func begin(t *testing.T, env []string, args ...string) *session {
 			t.Fatal(err)
 		}
 	}
-	s.run = exec.Command("gofsdp", append([]string{"train", "run.yaml"}, args...)...)
+	s.run = exec.Command("gofsdp", args...)
 	s.run.Dir = s.dir
 	s.run.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(s.dir, ".cache")), env...)
 	s.run.Stderr = &s.err
@@ -108,7 +108,7 @@ func TestASignalEndsTrainingAfterTheStepWithEverythingWritten(t *testing.T) {
 		signal syscall.Signal
 		code   int
 	}{{syscall.SIGINT, exitInterrupted}, {syscall.SIGTERM, exitTerminated}} {
-		s := begin(t, nil)
+		s := begin(t, nil, "train", "run.yaml")
 		s.until("step ")
 		s.signal(c.signal)
 		if status := s.end(); status.ExitStatus() != c.code || s.err.Len() > 0 {
@@ -152,7 +152,7 @@ func TestASignalEndsTrainingAfterTheStepWithEverythingWritten(t *testing.T) {
 
 func TestARunWhoseWeightsCannotBeWrittenHasFailed(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
+	s := begin(t, nil, "train", "run.yaml")
 	s.until("step ")
 	if err := os.Mkdir(filepath.Join(s.dir, "runs", "mine", "model"), 0o777); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestARunWhoseWeightsCannotBeWrittenHasFailed(t *testing.T) {
 func TestASecondCtrlCEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	// A step of these is minutes long.
-	s := begin(t, nil, "--set", "train.batch=4000000")
+	s := begin(t, nil, "train", "run.yaml", "--set", "train.batch=4000000")
 	s.until("results in")
 	time.Sleep(50 * time.Millisecond)
 	s.signal(syscall.SIGINT)
@@ -195,21 +195,30 @@ func TestASignalDuringPreparationLeavesNoRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(fake), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	s := begin(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "--set", "data.path=gosource")
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(bin, "go.asked")); err == nil {
-			break
+	for _, args := range [][]string{
+		{"train", "run.yaml", "--set", "data.path=gosource"},
+		{"data", "tokenizer", "gosource"},
+	} {
+		s := begin(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, args...)
+		asked := filepath.Join(bin, "go.asked")
+		for deadline := time.Now().Add(20 * time.Second); os.Remove(asked) != nil; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: preparation never began\n%s", args, &s.err)
+			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("preparation never began\n%s", &s.err)
+		began := time.Now()
+		s.signal(syscall.SIGINT)
+		if status := s.end(); status.ExitStatus() != exitInterrupted || s.err.Len() > 0 || time.Since(began) > 5*time.Second {
+			t.Errorf("%s: exit code %d after %v, want %d at once and no word; it said\n%s%s", args, status.ExitStatus(), time.Since(began), exitInterrupted, &s.out, &s.err)
 		}
-	}
-	began := time.Now()
-	s.signal(syscall.SIGINT)
-	if status := s.end(); status.ExitStatus() != exitInterrupted || s.err.Len() > 0 || time.Since(began) > 5*time.Second {
-		t.Errorf("exit code %d after %v, want %d at once and no word; it said\n%s%s", status.ExitStatus(), time.Since(began), exitInterrupted, &s.out, &s.err)
-	}
-	if _, err := os.Stat(filepath.Join(s.dir, "runs")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("runs is there: %v", err)
+		left, err := os.ReadDir(s.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range left {
+			if name := file.Name(); name != ".cache" && name != "shape" && name != "text" && name != "run.yaml" {
+				t.Errorf("%s: %s is there", args, name)
+			}
+		}
 	}
 }
