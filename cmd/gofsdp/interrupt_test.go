@@ -173,12 +173,12 @@ func TestARunWhoseWeightsCannotBeWrittenHasFailed(t *testing.T) {
 
 func TestASecondCtrlCEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	// A step of these is minutes long.
-	s := begin(t, nil, "train", "run.yaml", "--set", "train.batch=4000000")
-	s.until("results in")
-	time.Sleep(50 * time.Millisecond)
+	// A step of these takes a second or more, so the second one is at work when
+	// the signals come.
+	s := begin(t, nil, "train", "run.yaml", "--set", "train.batch=4000", "--set", "scaling.threads=1")
+	s.until("step ")
 	s.signal(syscall.SIGINT)
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
 	began := time.Now()
 	s.signal(syscall.SIGINT)
 	if status := s.end(); !status.Signaled() || status.Signal() != syscall.SIGINT || time.Since(began) > 5*time.Second {

@@ -140,6 +140,9 @@ func (j *job) create(file string, binding *config.Binding) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := record.WriteFileAtomic(j.reserve(), make([]byte, reserved), 0o600); err != nil {
+		return err
+	}
 	j.rec.ConfigHash = record.Known(hash)
 	j.run.Describe(j.rec)
 	if err := j.dir.WriteRun(j.rec); err != nil {
@@ -148,6 +151,13 @@ func (j *job) create(file string, binding *config.Binding) (err error) {
 	j.recorder, err = train.NewRecorder(j.dir, j.began, j.cfg.Tree())
 	return err
 }
+
+// reserved is the room that is kept for the record of how the run ended, for
+// when the disk is full by then.
+const reserved = 64 << 10
+
+// reserve is the file that keeps it while the run goes on.
+func (j *job) reserve() string { return filepath.Join(j.dir.Path(), ".reserve") }
 
 // missing returns the directories on the way to path that are not there, the
 // deepest first.
@@ -175,7 +185,7 @@ func (j *job) train() (err error) {
 	var sum train.Summary
 	flops := j.run.Model.Config.FLOPsPerToken(j.cfg.Data.SequenceLength)
 	defer func() {
-		err = errors.Join(err, j.recorder.Close())
+		err = errors.Join(err, os.Remove(j.reserve()), j.recorder.Close())
 		sum.Figures(j.rec, flops, j.peak)
 		j.rec.Figures.PeakMemory = peakMemory()
 		code, reason := j.codeOf(err), ""
