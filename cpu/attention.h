@@ -4,7 +4,8 @@
 //
 // The query heads of one key-value head are the rows of one problem: row r is position r/group, head
 // r%group, so that a tile of rows covers few positions and little of the diagonal is wasted.
-// Both are packed in fp32: keys by panels of 32, transposed, and values as they are.
+// Both are packed in fp32: keys by panels of 32, transposed, and values as they are. Queries are scaled
+// by log₂ e more than Scale, so that exponentials are powers of two.
 
 #include "gemm_parts.h"
 
@@ -15,6 +16,8 @@ enum {
   KEYS = 128,        // keys of a block: part of the order of sums
   SCORES = KEYS + 16 // leading dimension of scores: no power of two, so that rows differ in cache set
 };
+
+static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
 
 // head is one key-value head of one sequence and the query heads that read it.
 typedef struct {
@@ -116,7 +119,10 @@ static __attribute__((noinline)) void product(float *c, int64_t ldc, const float
   }
 }
 
-// pack_rows copies many rows of `size` elements as floats, times scale, and fills up to `padded`.
+// scale2 is Scale for powers of two.
+INLINED float scale2(const gk_attention_args *o) { return (float)(LOG2_E * o->scale); }
+
+// pack_row copies a row of `size` elements as floats, times scale, and fills up to `padded`.
 INLINED void pack_row(float *dst, const void *src, int type, int size, int padded, float scale) {
   for (int i = 0; i < padded; i += LANES) v_store(dst + i, v_mul(v_ld(src, type, i, size), v_set(scale)));
 }
@@ -157,7 +163,8 @@ static void pack_along(const head *h, const void *src, int64_t begin, float *dst
 
 // memory_forward is a thread's scratch: the tile, then as many packed blocks as fit.
 typedef struct {
-  float *q, *out, *scores, *max, *sum;
+  float *q, *out, *scores, *max;
+  float *sum; // [ROWS][LANES]
   float *blocks;  // each keys then values
   int64_t *packed; // which block each slot holds, or −1
   int64_t slots;
@@ -173,7 +180,7 @@ static memory_forward forward_memory(const gk_call *c, int thread, int padded) {
   m.out = f, f += ROWS * padded;
   m.scores = f, f += STRIP * SCORES;
   m.max = f, f += ROWS;
-  m.sum = f, f += ROWS;
+  m.sum = f, f += ROWS * LANES;
   m.blocks = f;
   char *end = (char *)gk_pool_scratch(c->ctx->pool, thread) + gk_pool_scratch_bytes(c->ctx->pool);
   m.slots = (end - (char *)f) / (int64_t)(2 * KEYS * (int64_t)padded * (int64_t)sizeof(float));
@@ -181,8 +188,8 @@ static memory_forward forward_memory(const gk_call *c, int thread, int padded) {
   return m;
 }
 
-// softmax_strip turns scores of keys [base+from, base+to) into exponentials, keeps each row's maximum
-// and sum, and scales down what the rows have summed so far.
+// softmax_strip turns scores of keys [base+from, base+to) into powers of two, keeps each row's maximum
+// and sum (a lane each), and scales down what the rows have summed so far.
 static void softmax_strip(const head *h, memory_forward *m, int64_t row, int rows, int in_tile, int64_t base,
                              int from, int to) {
   float old[LANES] = {0}, high[LANES] = {0};
@@ -204,17 +211,18 @@ static void softmax_strip(const head *h, memory_forward *m, int64_t row, int row
     high[i] = old[i] > peak ? old[i] : peak;
   }
   float shrink[LANES];
-  v_store(shrink, v_exp(v_sub(v_load(old), v_load(high))));
+  v_store(shrink, v_exp2(v_sub(v_load(old), v_load(high))));
   for (int i = 0; i < rows; i++) {
     float *s = m->scores + i * SCORES;
-    vf shift = v_set(high[i]), sum = v_set(0);
+    float *sums = m->sum + (in_tile + i) * LANES;
+    vf shift = v_set(high[i]), sum = v_mul(v_load(sums), v_set(shrink[i]));
     for (int j = from; j < to; j += LANES) {
-      vf p = v_exp(v_sub(v_load(s + j), shift));
+      vf p = v_exp2(v_sub(v_load(s + j), shift));
       v_store(s + j, p);
       sum = v_add(sum, p);
     }
+    v_store(sums, sum);
     m->max[in_tile + i] = high[i];
-    m->sum[in_tile + i] = m->sum[in_tile + i] * shrink[i] + v_sum(sum);
     if (shrink[i] == 1) continue;
     float *out = m->out + (in_tile + i) * h->padded;
     for (int d = 0; d < h->padded; d += LANES) v_store(out + d, v_mul(v_load(out + d), v_set(shrink[i])));
@@ -226,10 +234,11 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
   const gk_attention_args *o = h->args;
   int many = (int)(end - begin), padded = h->padded;
   for (int i = 0; i < (many + STRIP - 1) / STRIP * STRIP; i++) {
-    if (i < many) pack_row(m->q + i * padded, at(o->q, h->type, query(h, begin + i) * h->size), h->type, h->size, padded, o->scale);
+    if (i < many) pack_row(m->q + i * padded, at(o->q, h->type, query(h, begin + i) * h->size), h->type, h->size, padded, scale2(o));
     else memset(m->q + i * padded, 0, (size_t)padded * sizeof *m->q);
     memset(m->out + i * padded, 0, (size_t)padded * sizeof *m->out);
-    if (i < ROWS) m->max[i] = -3.4e38f, m->sum[i] = 0;
+    m->max[i] = -3.4e38f;
+    v_store(m->sum + i * LANES, v_set(0));
   }
   // Values that a single tile reads are not worth a copy.
   int in_place = h->type == GK_F32 && h->size == padded && h->rows <= ROWS;
@@ -265,10 +274,11 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
   }
   for (int i = 0; i < many; i++) {
     int64_t row = query(h, begin + i);
+    float sum = v_sum(v_load(m->sum + i * LANES));
     for (int d = 0; d < h->size; d += LANES)
       v_st(at_w(o->out, h->type, row * h->size), h->type, d, h->size,
-           v_div(v_load(m->out + i * padded + d), v_set(m->sum[i])));
-    if (o->lse) o->lse[row] = (float)(log((double)m->sum[i]) + (double)m->max[i]);
+           v_div(v_load(m->out + i * padded + d), v_set(sum)));
+    if (o->lse) o->lse[row] = (float)(log((double)sum) + LN_2 * m->max[i]);
   }
 }
 

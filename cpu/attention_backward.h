@@ -7,7 +7,7 @@
 typedef struct {
   float *q, *dout, *dq;    // [ROWS][padded]; q is scaled
   float *p, *s;            // [ROWS][SCORES]
-  float *lse, *d;          // [ROWS]
+  float *lse, *d;          // [ROWS]; LSE of base 2
   float *blocks;           // each: keys across, values across, keys along, DK, DV
   int64_t slots, *packed;
 } memory_backward;
@@ -57,9 +57,9 @@ static void load_tile(const head *h, memory_backward *m, int64_t begin, int many
       continue;
     }
     int64_t row = query(h, begin + i);
-    pack_row(q, at(o->q, h->type, row * h->size), h->type, h->size, padded, o->scale);
+    pack_row(q, at(o->q, h->type, row * h->size), h->type, h->size, padded, scale2(o));
     pack_row(dout, at(o->dout, h->type, row * h->size), h->type, h->size, padded, 1);
-    m->lse[i] = o->lse[row];
+    m->lse[i] = (float)(LOG2_E * o->lse[row]);
     m->d[i] = o->d[row];
   }
 }
@@ -96,7 +96,7 @@ static void meet(const head *h, memory_backward *m, int64_t begin, int many, int
       memset(p + to, 0, (size_t)(KEYS - to) * sizeof *p);
       memset(s + to, 0, (size_t)(KEYS - to) * sizeof *s);
       for (int j = from; j < to; j += LANES) {
-        vf e = v_exp(v_sub(v_load(p + j), lse));
+        vf e = v_exp2(v_sub(v_load(p + j), lse));
         vf ds = v_mul(e, v_sub(v_load(s + j), d));
         if (j < lo || j + LANES > hi) {
           int64_t a = lo - j < LANES ? lo - j : LANES, b = hi - j;
@@ -133,11 +133,12 @@ static void store_dq(const head *h, const memory_backward *m, int64_t begin, int
 }
 
 static void store_block(const head *h, memory_backward *m, int64_t block, int64_t seq, int64_t kv_head) {
+  const vf ln2 = v_set((float)LN_2); // q has log₂ e too much
   const float *dk = packed_block(h, m, block) + 3 * KEYS * (int64_t)h->padded, *dv = dk + KEYS * (int64_t)h->padded;
   for (int64_t j = 0; j < KEYS && block * KEYS + j < h->keys; j++) {
     int64_t to = (seq * h->keys + block * KEYS + j) * h->stride + kv_head * h->size;
     for (int d = 0; d < h->size; d += LANES) {
-      v_st(at_w(h->args->dk, h->type, to), h->type, d, h->size, v_load(dk + j * h->padded + d));
+      v_st(at_w(h->args->dk, h->type, to), h->type, d, h->size, v_mul(v_load(dk + j * h->padded + d), ln2));
       v_st(at_w(h->args->dv, h->type, to), h->type, d, h->size, v_load(dv + j * h->padded + d));
     }
   }

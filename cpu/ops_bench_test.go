@@ -3,8 +3,11 @@
 package cpu
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/internal/optest"
@@ -18,28 +21,51 @@ const (
 	benchHidden, benchHeadSize    = 2048, 64
 )
 
-// BenchmarkOperations reports each operation's GFLOP/s and GB/s by its Cost, at the best level, with one
-// thread and two. Sizes make all but the small ones exceed the caches.
+// BenchmarkOperations reports of each operation, at the best level, the median of GFLOP/s and GB/s by its
+// Cost, and the share of the limit that binds it: attention of the peak of fp32 multiply-adds, all
+// others of the memory's triad, which operations that fit the caches exceed. Limits are measured just
+// before and after.
+//
+//	go test ./cpu -run '^$' -bench Operations/Attention/f32/1t
 func BenchmarkOperations(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := optest.NewMemory(b, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
 		for _, op := range benchOperations(m, rng, typ) {
 			for _, threads := range []int{1, 2} {
-				b.Run(device.Name(op)+"/"+typ.String()+"/threads="+string(rune('0'+threads)), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%v/%dt", device.Name(op), typ, threads), func(b *testing.B) {
 					k := pool(b, threads, Detect())
+					limit := func() float64 {
+						switch op.(type) {
+						case *device.Attention, *device.AttentionBackward:
+							return k.peakFLOPS(device.F32, 50*time.Millisecond)
+						}
+						return k.peakBandwidth(triadTraffic, 64<<20, 50*time.Millisecond)
+					}
 					if err := k.Run(op); err != nil {
 						b.Fatal(err)
 					}
-					cost := op.Cost()
-					b.SetBytes(cost.Bytes)
-					b.ResetTimer()
-					for range b.N {
+					most := limit()
+					var times []time.Duration
+					for b.Loop() {
+						start := time.Now()
 						if err := k.Run(op); err != nil {
 							b.Fatal(err)
 						}
+						times = append(times, time.Since(start))
 					}
-					b.ReportMetric(float64(cost.FLOPs)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+					most = max(most, limit())
+					slices.Sort(times)
+					seconds := times[len(times)/2].Seconds()
+					flops, bytes := float64(op.Cost().FLOPs)/seconds, float64(op.Cost().Bytes)/seconds
+					b.ReportMetric(flops/1e9, "GFLOP/s")
+					b.ReportMetric(bytes/1e9, "GB/s")
+					share := bytes / most
+					switch op.(type) {
+					case *device.Attention, *device.AttentionBackward:
+						share = flops / most
+					}
+					b.ReportMetric(100*share, "%limit")
 				})
 			}
 		}

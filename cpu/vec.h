@@ -282,3 +282,18 @@ INLINED vf v_exp(vf x) {
   p = v_fma(p, v_mul(r, r), r);
   return v_scale(v_add(p, v_set(1.0f)), t, n);
 }
+
+// v_exp2 is 2^x, as v_exp is e^x: r = x − n is exact, and (2^r−1)/r interpolated.
+INLINED vf v_exp2(vf x) {
+  const float magic = 12582912.0f;
+  x = v_min(v_set(129.0f), v_max(v_set(-151.0f), x));
+  vf t = v_add(x, v_set(magic));
+  vf n = v_sub(t, v_set(magic));
+  vf r = v_sub(x, n);
+  vf p = v_fma(v_set(0x1.4413cep-13f), r, v_set(0x1.5f08f2p-10f));
+  p = v_fma(p, r, v_set(0x1.3b2a52p-7f));
+  p = v_fma(p, r, v_set(0x1.c6af6cp-5f));
+  p = v_fma(p, r, v_set(0x1.ebfbep-3f));
+  p = v_fma(p, r, v_set(0x1.62e43p-1f));
+  return v_scale(v_fma(p, r, v_set(1.0f)), t, n);
+}
