@@ -236,7 +236,7 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 	if _, err := t.step(); err != nil {
 		return err
 	}
-	var stepTimes, decodeTimes []float64
+	var stepTimes, outside, decodeTimes []float64
 	before := g.all()
 	for range b.Watched {
 		if err := b.ctx.Err(); err != nil {
@@ -249,7 +249,7 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 		}
 		watch.seen = ignore
 		after := g.all()
-		step.endRun(between(before, after))
+		stepTimes, outside = append(stepTimes, s), append(outside, s-step.endRun(between(before, after)))
 		d, err := t.decode(func() { watch.seen = decode.add })
 		if err != nil {
 			return err
@@ -257,7 +257,7 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 		watch.seen = ignore
 		before = g.all()
 		decode.endRun(between(after, before))
-		stepTimes, decodeTimes = append(stepTimes, s), append(decodeTimes, d)
+		decodeTimes = append(decodeTimes, d)
 	}
 	none := others(step)
 	stream := dev.NewStream("bench")
@@ -266,7 +266,7 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 			return err
 		}
 	}
-	w.Watched = spreadOf(stepTimes)
+	w.Watched, w.Outside = spreadOf(stepTimes), spreadOf(outside)
 	w.Kinds = step.kinds(w.Watched.Median)
 	w.Operations = sorted(step, w.Watched.Median, before)
 	w.Operations = append(w.Operations, sorted(decode, spreadOf(decodeTimes).Median, before)...)

@@ -72,6 +72,9 @@ func checkWorkload(t *testing.T, s Settings, w *Workload, peak float64) {
 	if st := w.Step; st.OnCores.High*st.Cores.High < st.Share.High*(1-1e-9) || st.OnCores.Low*st.Cores.Low > st.Share.Low*(1+1e-9) {
 		t.Errorf("%s: a share %+v is not %+v on cores times %+v of cores", w.Precision, st.Share, st.OnCores, st.Cores)
 	}
+	if w.Outside.Low < 0 || w.Outside.High >= w.Watched.High || w.Outside.Count != s.Watched {
+		t.Errorf("%s: outside of operations: %+v of %+v", w.Precision, w.Outside, w.Watched)
+	}
 	seen, part := map[string]bool{}, 0.0
 	for _, o := range w.Operations {
 		seen[o.Name] = true
@@ -196,14 +199,14 @@ func example() *Results {
 		Workloads: []Workload{{
 			Model: "bench-98m", Parameters: 97745664, Sequences: 2, Length: 512, Precision: "f32", Recompute: "none", Threads: 2, FLOPsPerToken: 6.1e8, ArenaBytes: 3 << 30,
 			Startup: Startup{0.001, 0.01, 0.02, 0.3, 5.5, record.Known(1.5)},
-			Step:    Step{sp(4), sp(256), sp(190e9), sp(0.72), sp(0.8), sp(0.9)}, Watched: sp(4.1),
+			Step:    Step{sp(4), sp(256), sp(190e9), sp(0.72), sp(0.8), sp(0.9)}, Watched: sp(4.1), Outside: sp(0.04),
 			Kinds: []Kind{{"MatMul", 300, sp(3.2), 0.78, sp(0.9), 0.078}, {"AdamW", 14, sp(0.2), 0.05, sp(1.1), 0}},
 			Operations: []Operation{
 				{InStep, "MatMul", "M=1024 N=2048 K=768 TransB", "A f32, B f32, C f32", 24, 3221225472, 17825792, ByCompute, Timing{sp(0.018), sp(0.94)}, Timing{sp(0.019), sp(0.9)}, 0.11, 0.011},
 				{InDecode, "AttentionDecode", "Seqs=1", "Q f32", 12, 100, 1000, ByMemory, Timing{sp(0.00002), sp(0.5)}, Timing{sp(0.00003), sp(0.4)}, 0.3, 0.18},
 				{InNone, "Copy", "N=64", "Src f32, Dst f32", 1, 0, 512, ByMemory, Timing{sp(0.000001), sp(1.3)}, Timing{}, 0, 0},
 			},
-		}, {Model: "own", Startup: Startup{Target: record.Unknown[float64]("no target is set for this model")}}},
+		}, {Model: "own", Watched: sp(1), Startup: Startup{Target: record.Unknown[float64]("no target is set for this model")}}},
 	}
 }
 

@@ -51,15 +51,18 @@ func (c *collection) add(op device.Op, seconds float64) {
 	o.run += seconds
 }
 
-// endRun closes one run of the program, during which the limits were r.
-func (c *collection) endRun(r rates) {
+// endRun closes one run of the program, during which the limits were r, and
+// returns the seconds of all its operations.
+func (c *collection) endRun(r rates) (sum float64) {
 	for _, o := range c.list {
 		each := o.run / float64(o.count)
 		limit, _ := r.limit(o.typ, o.op.Cost())
 		o.within, o.withinShare = append(o.within, each), append(o.withinShare, limit/each)
+		sum += o.run
 		o.run = 0
 	}
 	c.runs++
+	return sum
 }
 
 // shape writes an operation's sizes and switches, such as "M=8 N=2 K=4 TransB".

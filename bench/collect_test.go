@@ -52,7 +52,9 @@ func TestPartsSharesAndLossesAddUp(t *testing.T) {
 		c.add(product(2, 3, 2), 1)
 		c.add(product(2, 3, 2), 3)
 		c.add(product(4, 3, 2), 4)
-		c.endRun(r)
+		if sum := c.endRun(r); sum != 8 {
+			t.Errorf("the operations of a run took %v s, want 8", sum)
+		}
 	}
 	list := sorted(c, 10, r)
 	if len(list) != 2 || list[0].Shape != "M=2 N=3 K=2" || list[1].Shape != "M=4 N=3 K=2" {

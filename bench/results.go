@@ -61,6 +61,7 @@ type Workload struct {
 	Startup       Startup     `json:"startup"`
 	Step          Step        `json:"step"`
 	Watched       Spread      `json:"watched_step_seconds"` // the steps that Kinds and Operations come from
+	Outside       Spread      `json:"outside_seconds"`      // of those, what no operation took
 	Kinds         []Kind      `json:"kinds"`                // most time first
 	Operations    []Operation `json:"operations"`           // most time lost first
 }
@@ -86,7 +87,8 @@ type Step struct {
 	Share   Spread `json:"share_of_peak"` // the model's FLOPs over the time, of the peak
 	// Cores is the time that the threads had on cores, of what they would have
 	// had alone on the machine. Well below 1, others computed too, or a thread
-	// waited for another. OnCores is the share of the peak in that time alone.
+	// waited for another. OnCores is the share in that time
+	// alone, of the greatest reading of the peak: the others were disturbed too.
 	Cores   Spread `json:"share_of_cores"`
 	OnCores Spread `json:"share_of_peak_on_cores"`
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -86,11 +87,15 @@ func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) 
 		}
 		used = max(cpuSeconds()-used, 1e-6) / float64(threads) // the clock may be coarse
 		after := g.peaks(rates{})
-		peak := between(before, after).peak(g.typ)
 		peaks = append(peaks, after.peak(g.typ))
 		seconds, tokens = append(seconds, s), append(tokens, rows/s)
-		shares, had, onCores = append(shares, flops/s/peak), append(had, used/s), append(onCores, flops/used/peak)
+		shares = append(shares, flops/s/between(before, after).peak(g.typ))
+		had, onCores = append(had, used/s), append(onCores, flops/used)
 		before = after
+	}
+	best := slices.Max(peaks)
+	for i := range onCores {
+		onCores[i] /= best
 	}
 	return Step{
 		Seconds: spreadOf(seconds), Tokens: spreadOf(tokens), Peak: spreadOf(peaks),

@@ -41,12 +41,10 @@ func (w *Workload) table(b *bytes.Buffer) {
 		u.Total(), target(u.Target), u.Device, u.Plan, u.Allocate, u.Weights, u.FirstStep)
 	t := newTable(b)
 	t.row("ms a step", "% of step", "% of limit", "% of step lost", "count", "operations")
-	sum := 0.0
 	for _, k := range w.Kinds {
-		sum += k.Part
 		t.row(scaled(k.Seconds, 1e3), percent(k.Part), scaled(k.Share, 100), percent(k.Lost), fmt.Sprint(k.Count), k.Name)
 	}
-	t.row("", percent(1-sum), "", "", "", "outside of operations")
+	t.row(scaled(w.Outside, 1e3), percent(w.Outside.Median/w.Watched.Median), "", "", "", "outside of operations")
 	t.end()
 	for _, p := range []struct {
 		program Program
