@@ -55,6 +55,9 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	if w.Data.Tokenizer == data.TokenizerTrain && w.Data.VocabSize > src.Config.Vocab {
 		return nil, fmt.Errorf("data.vocab_size: a tokenizer of %d entries is more than the model's vocabulary of %d; lower it", w.Data.VocabSize, src.Config.Vocab)
 	}
+	if w.Data.Tokenizer == data.TokenizerTrain && weights != nil {
+		log("the weights of %s were made with another tokenizer than the one that is trained here; data.tokenizer: model takes theirs, train.weights: fresh does without them", w.Model)
+	}
 	r = &Run{Work: w, Model: src, dev: dev}
 	defer func() {
 		if err != nil {

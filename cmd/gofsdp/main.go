@@ -46,11 +46,16 @@ type app struct {
 	out      io.Writer
 	err      io.Writer
 	terminal bool                     // out is one
+	unsaid   error                    // why out could not be written
 	sources  map[string]config.Source // of the values of the configuration
 }
 
-// printf writes to the user.
-func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
+// printf writes to the user. The first error becomes that of the command.
+func (a *app) printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(a.out, format, args...); err != nil && a.unsaid == nil {
+		a.unsaid = err
+	}
+}
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -77,7 +82,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "gofsdp: %s\n", usageError(err))
 		return exitUser
 	}
-	err = command.Run(a)
+	if err = command.Run(a); err == nil {
+		err = a.unsaid
+	}
 	if code = a.codeOf(err); code != 0 && code != exitInterrupted && code != exitTerminated {
 		a.complain(err)
 	}
@@ -143,9 +150,6 @@ func interruptible() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	// Who reads the output may leave before a run ends. Then writing fails, which
-	// ends the run with all its files; the signal would end it without.
-	signal.Ignore(syscall.SIGPIPE)
 	go func() {
 		if s, ok := <-signals; ok {
 			signal.Stop(signals)

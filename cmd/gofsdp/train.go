@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -35,6 +36,9 @@ type peaker interface {
 // made, and the directory before the first step.
 func (c *trainCommand) Run(a *app) (err error) {
 	began := time.Now()
+	// Who reads the output may leave before the run ends. Then writing fails,
+	// which ends the run with all its files; the signal would end it without.
+	signal.Ignore(syscall.SIGPIPE)
 	cfg, binding, err := c.load(a)
 	if err != nil {
 		return err
