@@ -121,7 +121,9 @@ func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 						t.Errorf("the evaluated loss is %v, transformers' is %v", loss, c.Loss)
 					}
 					if chunk == 0 {
-						i := slices.IndexFunc(e.Plan.Buffers, func(b Buffer) bool { return strings.HasSuffix(b.Name, "head.logits") && b.Bytes == int64(len(c.Logits))*4 })
+						i := slices.IndexFunc(e.Plan.Buffers, func(b Buffer) bool {
+							return strings.HasSuffix(b.Name, "head.logits") && b.Bytes == int64(len(c.Logits))*4
+						})
 						// The last program that has such a buffer is the evaluation's.
 						for j, b := range e.Plan.Buffers {
 							if strings.HasSuffix(b.Name, "head.logits") {

@@ -142,13 +142,12 @@ func (d *Decoder) HeadLoss(e Emitter, in Inputs, s Stream, loss device.Tensor, b
 	if backward {
 		dx = e.Value("head.dx", d.Type, d.Rows()*d.Hidden)
 	}
-	logits := e.Value("head.logits", d.Type, min(d.HeadRows, d.Rows())*d.Vocab)
 	for r := 0; r < d.Rows(); r += d.HeadRows {
 		rows := min(d.HeadRows, d.Rows()-r)
 		chunk := func(t device.Tensor, width int) device.Tensor {
 			return t.Slice(int64(r*width), int64(rows*width))
 		}
-		xc, lc := chunk(x, d.Hidden), logits.Slice(0, int64(rows*d.Vocab))
+		xc, lc := chunk(x, d.Hidden), e.Value("head.logits", d.Type, rows*d.Vocab)
 		e.Emit("head.logits", &device.MatMul{A: xc, B: e.Weight(d.HeadName()), C: lc, M: rows, N: d.Vocab, K: d.Hidden, TransB: true})
 		op := &device.HeadLoss{Logits: lc, Targets: chunk(in.Targets, 1), Loss: chunk(loss, 1), Rows: rows, Vocab: d.Vocab, Backward: backward}
 		if backward {

@@ -1,0 +1,342 @@
+package fsdp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// verify executes prog on a shadow of the arena, which remembers of each byte
+// the buffer that was last written there. It finds, by other means than those
+// that made the plan,
+//
+//   - a read of what was not written, or was overwritten since: operations that
+//     are missing or out of order, and two lives at one address;
+//   - a result that nothing reads, or that is overwritten before anything has
+//     read it, as where a sum should have gone on and begins anew;
+//   - an operation whose operands overlap though it cannot work in place;
+//   - what the program leaves undone or does beside: see duty.
+func (p *Plan) verify(prog *Program) error {
+	d := p.duty(prog)
+	s, err := p.shadow(prog)
+	if err != nil {
+		return err
+	}
+	var read []span
+	for i, step := range prog.Steps {
+		fail := func(o device.Operand, format string, args ...any) error {
+			return fmt.Errorf("fsdp: program %s, step %d (%s, %s, %s.%s): %s", prog.Name, i, p.Units[step.Unit].Name, step.Cut,
+				device.Name(step.Op), o.Name, fmt.Sprintf(format, args...))
+		}
+		operands := accesses(step.Op)
+		for _, o := range operands {
+			if o.T.Buf < 1 || int(o.T.Buf) > len(p.Buffers) {
+				return fail(o, "there is no buffer %d", o.T.Buf)
+			}
+			if b := p.Buffers[o.T.Buf-1]; o.T.Off < 0 || o.T.Off+o.T.Bytes() > b.Bytes {
+				return fail(o, "it lies outside of %s", b.Name)
+			} else if b.Off+b.Bytes > p.Arena || b.Off != align(b.Off) || b.Kind == Activations && b.Off < p.Scratch {
+				return fail(o, "%s lies outside of its part of the arena, or is not aligned", b.Name)
+			}
+		}
+		if a, b, ok := p.collision(step.Op, operands); ok {
+			return fail(a, "it shares memory with %s", b.Name)
+		}
+		for _, o := range operands {
+			if o.Access&device.Read == 0 {
+				continue
+			}
+			r := p.span(*o.T)
+			if !s.read(r, o.T.Buf) {
+				return fail(o, "it reads %s, which was not written, or was overwritten since", p.Buffers[o.T.Buf-1].Name)
+			}
+			if o.T.Buf <= s.lasting {
+				read = append(read, r)
+			}
+		}
+		for _, o := range operands {
+			if o.Access&device.Write == 0 {
+				continue
+			}
+			b, r := p.Buffers[o.T.Buf-1], p.span(*o.T)
+			if b.Kind != Activations {
+				if !covers(d.writes, r) {
+					return fail(o, "the program has no business to write to %s there", b.Name)
+				}
+				if b.Kind != Gradients && s.written(r) {
+					return fail(o, "it writes to %s again", b.Name)
+				}
+			}
+			if lost := s.unread(r); lost != 0 && (o.Access == device.Write || lost != o.T.Buf) {
+				return fail(o, "it overwrites %s, which nothing has read", p.Buffers[lost-1].Name)
+			}
+			s.write(r, o)
+		}
+	}
+	var errs []error
+	if b := s.unread(span{p.Scratch, p.Arena}); b != 0 {
+		errs = append(errs, fmt.Errorf("fsdp: program %s does not read %s", prog.Name, p.Buffers[b-1].Name))
+	}
+	for _, r := range d.reads {
+		if !covers(read, r) {
+			errs = append(errs, fmt.Errorf("fsdp: program %s does not read all of %s", prog.Name, p.nameAt(r)))
+		}
+	}
+	for _, r := range d.writes {
+		if !s.done(r) {
+			errs = append(errs, fmt.Errorf("fsdp: program %s does not write all of %s", prog.Name, p.nameAt(r)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// duty is what a program has to do with what lasts. It reads at least all of
+// reads; it writes all of writes and nothing else.
+type duty struct{ reads, writes []span }
+
+func (p *Plan) duty(prog *Program) (d duty) {
+	whole := func(bufs ...[]device.Buf) (list []span) {
+		for _, units := range bufs {
+			for _, b := range units {
+				list = append(list, span{p.Buffers[b-1].Off, p.Buffers[b-1].Off + p.Buffers[b-1].Bytes})
+			}
+		}
+		return list
+	}
+	// Gaps between parameters belong to no program but Norm and Update, which
+	// find zeros there.
+	params := func(units []device.Buf, typ device.DType) (list []span) {
+		for i, u := range p.Units {
+			for _, slot := range u.Slots {
+				list = append(list, p.span(p.flat(units[i], typ, slot.Off, slot.Len())))
+			}
+		}
+		return list
+	}
+	switch prog {
+	case &p.Micro[0], &p.Micro[1]:
+		d.reads = params(p.weight, p.Type)
+		d.writes = append(params(p.grad, device.F32), p.span(p.loss))
+	case &p.Norm:
+		d.reads, d.writes = whole(p.grad), []span{p.span(p.norms)}
+	case &p.Update:
+		d.reads, d.writes = append(whole(p.grad), p.span(p.hyper)), whole(p.master, p.m, p.v)
+		if p.Type != device.F32 {
+			d.writes = append(d.writes, whole(p.weight)...)
+		}
+	case &p.Evaluation:
+		d.reads, d.writes = params(p.weight, p.Type), []span{p.span(p.loss)}
+	case &p.Prefill, &p.Decode:
+		d.reads, d.writes = params(p.weight, p.Type), []span{p.span(p.logits)}
+		for _, c := range p.caches {
+			d.writes = append(d.writes, p.span(c.K), p.span(c.V))
+		}
+	}
+	return d
+}
+
+// accesses returns op's operands. A loss without a backward leaves its logits as
+// they are.
+func accesses(op device.Op) []device.Operand {
+	operands := device.Operands(op)
+	if h, ok := op.(*device.HeadLoss); ok && !h.Backward {
+		for i := range operands {
+			if operands[i].Name == "Logits" {
+				operands[i].Access = device.Read
+			}
+		}
+	}
+	return operands
+}
+
+// inPlace lists the operands that may be one and the same: what is written, and
+// what may have been there. See the operations' comments.
+var inPlace = map[string][]string{
+	"AddRMSNorm.Sum":        {"X", "Residual"},
+	"AddRMSNormBackward.DX": {"DOut", "DSum"},
+	"QKNormRoPE.QOut":       {"Q"},
+	"QKNormRoPE.KOut":       {"K"},
+	"QKNormRoPEBackward.DQ": {"DQOut"},
+	"QKNormRoPEBackward.DK": {"DKOut"},
+	"SwiGLU.Out":            {"Gate", "Up"},
+	"SwiGLUBackward.DGate":  {"Gate", "DOut"},
+	"SwiGLUBackward.DUp":    {"Up"},
+}
+
+// collision returns two operands that overlap though they must not: one that is
+// written, and another.
+func (p *Plan) collision(op device.Op, operands []device.Operand) (written, other device.Operand, found bool) {
+	for _, w := range operands {
+		if w.Access&device.Write == 0 {
+			continue
+		}
+		for _, o := range operands {
+			a, b := p.span(*w.T), p.span(*o.T)
+			if w.Name == o.Name || a.to <= b.from || b.to <= a.from {
+				continue
+			}
+			if a != b || w.T.Buf != o.T.Buf || o.Access != device.Read || !slices.Contains(inPlace[device.Name(op)+"."+w.Name], o.Name) {
+				return w, o, true
+			}
+		}
+	}
+	return written, other, false
+}
+
+// span is a range of bytes of the arena.
+type span struct{ from, to int64 }
+
+func (p *Plan) span(t device.Tensor) span {
+	from := p.Buffers[t.Buf-1].Off + t.Off
+	return span{from, from + t.Bytes()}
+}
+
+// nameAt names what lasts at r.
+func (p *Plan) nameAt(r span) string {
+	for _, b := range p.Buffers {
+		if b.Kind == Activations || r.from < b.Off || r.from >= b.Off+b.Bytes {
+			continue
+		}
+		for _, u := range p.Units {
+			for _, s := range u.Slots {
+				if b.Kind == Gradients && b.Name == u.Name+" gradient" && r.from == b.Off+4*int64(s.Off) {
+					return "the gradient of " + s.Name
+				}
+			}
+		}
+		return b.Name
+	}
+	return "nothing"
+}
+
+// covers reports whether the spans together hold all of r.
+func covers(spans []span, r span) bool {
+	for at := r.from; at < r.to; {
+		next := at
+		for _, s := range spans {
+			if s.from <= at && at < s.to {
+				next = max(next, s.to)
+			}
+		}
+		if next == at {
+			return false
+		}
+		at = next
+	}
+	return true
+}
+
+// shadow is what a program's memory would hold: pieces side by side in the
+// order of their addresses. Where there is none, nothing is known.
+type shadow struct {
+	pieces  []piece
+	lasting device.Buf // the last buffer that is no activation
+}
+
+// piece is bytes that hold what was written to a buffer.
+type piece struct {
+	span
+	buf    device.Buf
+	fresh  bool // written by this program
+	unread bool // written, and not read since
+}
+
+// shadow returns the memory as prog finds it. What lasts is there, but no
+// results, and a step's first micro-batch finds no gradients; its others find
+// sums that must be read before they may be overwritten.
+func (p *Plan) shadow(prog *Program) (*shadow, error) {
+	s := &shadow{}
+	for i, b := range p.Buffers {
+		if b.Kind == Activations {
+			break
+		}
+		s.lasting = device.Buf(i + 1)
+		if b.Kind != Outputs && (b.Kind != Gradients || prog != &p.Micro[0]) {
+			s.pieces = append(s.pieces, piece{span: span{b.Off, b.Off + b.Bytes}, buf: s.lasting, unread: b.Kind == Gradients && prog == &p.Micro[1]})
+		}
+		if i > 0 && b.Off < p.Buffers[i-1].Off+p.Buffers[i-1].Bytes || b.Off+b.Bytes > p.Scratch || b.Off != align(b.Off) {
+			return nil, fmt.Errorf("fsdp: %s does not lie behind what comes before it, aligned and within what lasts", b.Name)
+		}
+	}
+	return s, nil
+}
+
+// at splits pieces so that none crosses an end of r, and returns those within.
+func (s *shadow) at(r span) (from, to int) {
+	bound := func(x int64) int {
+		i := sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].to > x })
+		if i < len(s.pieces) && s.pieces[i].from < x {
+			left, right := s.pieces[i], s.pieces[i]
+			left.to, right.from = x, x
+			s.pieces = slices.Replace(s.pieces, i, i+1, left, right)
+			i++
+		}
+		return i
+	}
+	from = bound(r.from)
+	return from, bound(r.to)
+}
+
+// read reports whether all of r holds what was written to buf, and notes that
+// it was read.
+func (s *shadow) read(r span, buf device.Buf) bool {
+	from, to := s.at(r)
+	next := r.from
+	for i := from; i < to; i++ {
+		if s.pieces[i].buf != buf || s.pieces[i].from != next {
+			return false
+		}
+		s.pieces[i].unread = false
+		next = s.pieces[i].to
+	}
+	return next == r.to
+}
+
+// written reports whether this program has written to any of r.
+func (s *shadow) written(r span) bool {
+	from, to := s.at(r)
+	return slices.ContainsFunc(s.pieces[from:to], func(p piece) bool { return p.fresh })
+}
+
+// unread returns the first buffer in r of which something was written and not
+// read since, 0 where there is none.
+func (s *shadow) unread(r span) device.Buf {
+	from, to := s.at(r)
+	for _, p := range s.pieces[from:to] {
+		if p.unread {
+			return p.buf
+		}
+	}
+	return 0
+}
+
+// done reports whether this program has written all of r.
+func (s *shadow) done(r span) bool {
+	from, to := s.at(r)
+	next := r.from
+	for _, p := range s.pieces[from:to] {
+		if !p.fresh || p.from != next {
+			return false
+		}
+		next = p.to
+	}
+	return next == r.to
+}
+
+// byProducts are results that a forward needs not and a backward may: they need
+// not be read.
+var byProducts = []string{"Sum", "RStd", "QRStd", "KRStd", "LSE"}
+
+// write puts an operand's result in the place of what was there. Scratch
+// leaves nothing that could be read.
+func (s *shadow) write(r span, o device.Operand) {
+	from, to := s.at(r)
+	if o.Scratch {
+		s.pieces = slices.Delete(s.pieces, from, to)
+		return
+	}
+	s.pieces = slices.Replace(s.pieces, from, to, piece{span: r, buf: o.T.Buf, fresh: true, unread: !slices.Contains(byProducts, o.Name)})
+}
