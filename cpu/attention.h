@@ -257,19 +257,15 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
       int64_t first, last;
       span(h, begin + i, begin + i + rows, &first, &last);
       if (first >= base + KEYS || last <= base) continue;
-      int from = first > base ? (int)(first - base) / PANEL * PANEL : 0;
-      int to = last < base + KEYS ? (int)(last - base + PANEL - 1) / PANEL * PANEL : KEYS;
+      // Scores are made by whole vectors, but weighed only where a row sees the key.
+      int sees = first > base ? (int)(first - base) : 0, from = sees / PANEL * PANEL;
+      int end = last < base + KEYS ? (int)(last - base) : KEYS, to = (end + LANES - 1) / LANES * LANES;
       product(m->scores + from, SCORES, m->q + i * padded, padded, 1, keys + from * h->size, PANEL, PANEL * (int64_t)h->size,
               h->size, rows, to - from, 0);
       softmax_strip(h, m, begin + i, rows, i, base, from, to);
-      if (in_place) { // beyond the last key is no memory, and the weights are zero
-        const float *v = at(h->v, GK_F32, (base + from) * h->stride);
-        int64_t end = h->keys - base < to ? h->keys - base : to;
-        product(m->out + i * padded, padded, m->scores + from, SCORES, 1, v, h->stride, PANEL, end - from, rows, padded, 1);
-        continue;
-      }
-      product(m->out + i * padded, padded, m->scores + from, SCORES, 1, values + from * padded, padded, PANEL, to - from, rows,
-              padded, 1);
+      const float *v = in_place ? at(h->v, GK_F32, (base + sees) * h->stride) : values + sees * padded;
+      product(m->out + i * padded, padded, m->scores + sees, SCORES, 1, v, in_place ? h->stride : padded, PANEL, end - sees,
+              rows, padded, 1);
     }
   }
   for (int i = 0; i < many; i++) {

@@ -77,12 +77,14 @@ static void meet(const head *h, memory_backward *m, int64_t begin, int many, int
     int rows = many - i < STRIP ? many - i : STRIP;
     float *p = m->p + i * SCORES, *s = m->s + i * SCORES;
     span(h, begin + i, begin + i + rows, &first, &last);
-    int from = first <= base ? 0 : first < base + KEYS ? (int)(first - base) / PANEL * PANEL : KEYS;
-    int to = last <= base ? 0 : last < base + KEYS ? (int)(last - base + PANEL - 1) / PANEL * PANEL : KEYS;
-    if (from >= to) from = to = 0;
-    else {
-      if (from < low) low = from;
-      if (to > high) high = to;
+    if (first < base) first = base;
+    if (last > base + KEYS) last = base + KEYS;
+    int sees = 0, end = 0, from = 0, to = 0;
+    if (first < last) {
+      sees = (int)(first - base), from = sees / PANEL * PANEL;
+      end = (int)(last - base), to = (end + LANES - 1) / LANES * LANES;
+      if (sees < low) low = sees / STRIP * STRIP;
+      if (end > high) high = end;
     }
     product(p + from, SCORES, m->q + i * padded, padded, 1, f + from * h->size, PANEL, PANEL * (int64_t)h->size, h->size,
             rows, to - from, 0);
@@ -109,8 +111,8 @@ static void meet(const head *h, memory_backward *m, int64_t begin, int many, int
       }
     }
     if (want_dq)
-      product(m->dq + i * padded, padded, m->s + i * SCORES + from, SCORES, 1, f + 2 * part + from * padded, padded,
-              PANEL, to - from, rows, padded, 1);
+      product(m->dq + i * padded, padded, m->s + i * SCORES + sees, SCORES, 1, f + 2 * part + sees * padded, padded,
+              PANEL, end - sees, rows, padded, 1);
   }
   if (!want_dkv) return;
   for (int j = low; j < high; j += STRIP) {
