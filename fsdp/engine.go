@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -8,9 +9,9 @@ import (
 )
 
 // Engine executes a Plan on a device whose memory the host can see. It takes
-// all its memory when made; after that no method but Locate allocates. One
-// goroutine at a time may use it, and each method returns when its work is
-// done.
+// all its memory when made: MicroBatch, SquaredNorm, Update, Evaluate and Extend
+// allocate nothing. One goroutine at a time may use it, and each method returns
+// when its work is done.
 type Engine struct {
 	Plan   *Plan
 	dev    device.Device
@@ -41,7 +42,7 @@ func NewEngine(p *Plan, dev device.Device) (*Engine, error) {
 		return nil, fmt.Errorf("fsdp: the plan's %d bytes of memory: %w", p.Arena, err)
 	}
 	if arena.Host == nil {
-		return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
+		return nil, errors.Join(fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name), dev.Free(arena))
 	}
 	e := &Engine{Plan: p, dev: dev, stream: dev.NewStream("compute"), arena: arena, bound: map[*Program]*program{}}
 	for _, prog := range p.Programs() {
@@ -66,10 +67,7 @@ func NewEngine(p *Plan, dev device.Device) (*Engine, error) {
 
 // Close gives the memory back. The device stays open.
 func (e *Engine) Close() error {
-	if err := e.stream.Sync(); err != nil {
-		return err
-	}
-	return e.dev.Free(e.arena)
+	return errors.Join(e.stream.Sync(), e.dev.Free(e.arena))
 }
 
 // at returns a plan's tensor where it lies in the arena.
@@ -179,11 +177,14 @@ type Hyper struct {
 
 // Update runs AdamW over all parameters.
 func (e *Engine) Update(h Hyper) error {
-	o, x := e.Plan.Optimizer, e.at(e.Plan.hyper).F32()
+	x := e.at(e.Plan.hyper).F32()
+	// The corrections are those of the decays as the device has them: in fp32,
+	// 1−0.999 is off by 1e-5, and a correction of 0.999 would not fit.
+	beta1, beta2 := float64(float32(e.Plan.Optimizer.Beta1)), float64(float32(e.Plan.Optimizer.Beta2))
 	x[device.HyperLR] = float32(h.LR)
 	x[device.HyperGradScale] = float32(h.GradScale)
-	x[device.HyperBias1] = float32(1 / (1 - math.Pow(o.Beta1, float64(h.Step))))
-	x[device.HyperBias2] = float32(1 / math.Sqrt(1-math.Pow(o.Beta2, float64(h.Step))))
+	x[device.HyperBias1] = float32(1 / (1 - math.Pow(beta1, float64(h.Step))))
+	x[device.HyperBias2] = float32(1 / math.Sqrt(1-math.Pow(beta2, float64(h.Step))))
 	x[device.HyperStep] = float32(h.Step)
 	return e.run(&e.Plan.Update, e.stream)
 }

@@ -43,10 +43,10 @@ func (e *Engine) extend(in model.DecodeInputs, prog *Program, n int, tokens [][]
 	ids, pos := e.at(in.IDs).I32(), e.at(in.Pos).I32()
 	cached, last := e.at(in.Cached).I32(), e.at(in.Last).I32()
 	clear(ids)
-	real := func(s int) int { return min(max(len(tokens[s])-done, 0), n) }
+	taken := func(s int) int { return min(max(len(tokens[s])-done, 0), n) }
 	for s, t := range tokens {
 		cached[s] = int32(e.cached[s])
-		last[s] = int32(s*n + max(real(s)-1, 0))
+		last[s] = int32(s*n + max(taken(s)-1, 0))
 		copy(ids[s*n:(s+1)*n], t[min(done, len(t)):])
 		for i := range n {
 			pos[s*n+i] = int32(min(e.cached[s]+i, e.Plan.Decoding.CacheLen-1))
@@ -57,9 +57,9 @@ func (e *Engine) extend(in model.DecodeInputs, prog *Program, n int, tokens [][]
 	}
 	logits, v := e.at(e.Plan.logits).F32(), e.Plan.Model.Vocab
 	for s := range tokens {
-		if real(s) > 0 {
+		if taken(s) > 0 {
 			copy(e.logits[s*v:(s+1)*v], logits[s*v:])
-			e.cached[s] += real(s)
+			e.cached[s] += taken(s)
 		}
 	}
 	return nil

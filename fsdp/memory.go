@@ -29,18 +29,12 @@ func (p *Plan) Memory() []MemoryRow {
 	return rows
 }
 
-// Kinds counts the operations of a program by name, in order of first use.
-func (p *Program) Kinds() (names []string, counts map[string]int, cost device.Cost) {
-	counts = map[string]int{}
+// Cost returns the work of all operations.
+func (p *Program) Cost() (sum device.Cost) {
 	for _, s := range p.Steps {
-		n := device.Name(s.Op)
-		if counts[n] == 0 {
-			names = append(names, n)
-		}
-		counts[n]++
 		c := s.Op.Cost()
-		cost.FLOPs += c.FLOPs
-		cost.Bytes += c.Bytes
+		sum.FLOPs += c.FLOPs
+		sum.Bytes += c.Bytes
 	}
-	return names, counts, cost
+	return sum
 }

@@ -47,6 +47,7 @@ type Options struct {
 	HeadRows  int // rows of logits at once; 0: as many as headBytes hold
 	Recompute Recompute
 	Optimizer Optimizer
+	Seed      uint64 // of stochastic rounding
 	Decoding  Decoding
 }
 

@@ -273,12 +273,11 @@ func ExamplePlan() {
 		panic(err)
 	}
 	for _, prog := range p.Programs() {
-		_, counts, _ := prog.Kinds()
-		fmt.Println(prog.Name, len(prog.Steps), "operations,", counts["MatMul"], "products")
+		fmt.Println(prog.Name, len(prog.Steps), "operations,", prog.Cost().FLOPs/1e3, "kFLOP")
 	}
 	// Output:
-	// micro-batch (first) 143 operations, 84 products
-	// micro-batch 143 operations, 84 products
-	// norm 4 operations, 0 products
-	// update 8 operations, 0 products
+	// micro-batch (first) 143 operations, 7737 kFLOP
+	// micro-batch 143 operations, 7737 kFLOP
+	// norm 4 operations, 67 kFLOP
+	// update 8 operations, 405 kFLOP
 }

@@ -2,6 +2,7 @@ package fsdp
 
 import (
 	"fmt"
+	"hash/fnv"
 
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/model"
@@ -134,14 +135,23 @@ func (p *Plan) update(b *builder) {
 				Param: p.flat(p.master[i], device.F32, r.from, n), Grad: p.flat(p.grad[i], device.F32, r.from, n),
 				M: p.flat(p.m[i], device.F32, r.from, n), V: p.flat(p.v[i], device.F32, r.from, n), Hyper: p.hyper, N: n,
 				Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps), WeightDecay: float32(r.decay),
-				Seed: uint64(i), Index: int64(r.from),
+				Index: int64(r.from),
 			}
 			if p.Type == device.BF16 {
 				op.Copy, op.Stochastic = p.flat(p.weight[i], device.BF16, r.from, n), o.Stochastic
+				op.Seed = roundingSeed(p.Seed, u.Name)
 			}
 			b.Emit("update", op)
 		}
 	}
+}
+
+// roundingSeed returns the seed of a unit's stochastic rounding, whose random
+// numbers are a function of it, the step and the place in the unit.
+func roundingSeed(seed uint64, unit string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte("rounding " + unit))
+	return device.RandomKey(seed, h.Sum64())
 }
 
 // flat returns n elements of a flat vector from element off on.

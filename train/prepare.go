@@ -28,7 +28,7 @@ func (s Settings) Type() device.DType {
 func (s Settings) PlanOptions(cfg model.Config, seqLen int) fsdp.Options {
 	o := fsdp.Options{
 		Model: cfg, Type: s.Type(), Train: true, Eval: true, Seqs: s.Micro(seqLen), SeqLen: seqLen, HeadRows: s.HeadRows,
-		Recompute: fsdp.Recompute(s.Recompute), Optimizer: s.Optimizer,
+		Recompute: fsdp.Recompute(s.Recompute), Optimizer: s.Optimizer, Seed: uint64(s.Seed),
 	}
 	if len(s.Sample.Prompts) > 0 {
 		o.Decoding = Decoding(min(seqLen, cfg.MaxPositions))

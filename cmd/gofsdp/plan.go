@@ -44,8 +44,7 @@ func (c *planCommand) Run(a *app) error {
 	a.printf("%15d  %9s  in all\n\n", plan.Arena, train.Bytes(plan.Arena))
 	a.printf("%15s  %9s  program\n", "operations", "GFLOP")
 	for _, p := range plan.Programs() {
-		_, _, cost := p.Kinds()
-		a.printf("%15d  %9.4g  %s\n", len(p.Steps), float64(cost.FLOPs)/1e9, p.Name)
+		a.printf("%15d  %9.4g  %s\n", len(p.Steps), float64(p.Cost().FLOPs)/1e9, p.Name)
 	}
 	switch {
 	case limit == 0:
