@@ -81,14 +81,18 @@ typedef struct {
 } gk_qk_norm_rope_backward_args;
 
 typedef struct {
-  const void *q, *k, *v, *out_in, *dout; // out_in and dout: backward
-  const int32_t *start;                  // NULL: every row starts at key 0
+  const void *q, *k, *v;
+  const int32_t *start; // NULL in decode: every row starts at key 0
   void *out;
-  float *lse;                      // NULL: not wanted
-  float *d;                        // backward
-  void *dq, *dk, *dv;              // backward
-  const int32_t *cached;           // decode
-  void *k_cache, *v_cache;         // decode
+  float *lse; // NULL in decode
+
+  const void *out_in, *dout; // backward: Out and its gradient
+  float *d;
+  void *dq, *dk, *dv;
+
+  const int32_t *cached; // decode
+  void *k_cache, *v_cache;
+
   int64_t seqs, seq_len, cache_len, heads, kv_heads, head_size;
   float scale;
 } gk_attention_args;
