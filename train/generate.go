@@ -12,7 +12,8 @@ import (
 // Generate continues prompt by up to s.Tokens tokens and hands each piece of
 // text to emit as it comes; pieces need not be whole characters. It stops
 // before the end-of-text token. The engine's plan must decode one sequence.
-// When ctx ends it returns nil: what was emitted is all.
+// When ctx ends it returns nil: what was emitted is all. A model whose weights
+// are not numbers is an error.
 func Generate(ctx context.Context, e *fsdp.Engine, tok *tokenizer.Tokenizer, prompt string, s Sample, seed uint64, emit func([]byte)) error {
 	cache := e.Plan.Decoding.CacheLen
 	next, err := promptTokens(tok, prompt, cache, e.Plan.Model.Vocab)
@@ -29,6 +30,9 @@ func Generate(ctx context.Context, e *fsdp.Engine, tok *tokenizer.Tokenizer, pro
 			return err
 		}
 		used += len(next)
+		if !finite(float64(slices.Max(logits))) {
+			return fmt.Errorf("the model gives %v as a logit: its weights are not finite, or overflow", slices.Max(logits))
+		}
 		id := c.choose(logits)
 		if ends && id == eot {
 			return nil

@@ -34,10 +34,11 @@ type StepReport struct {
 type Summary struct {
 	Steps       int
 	Tokens      int64
-	Seconds     float64 // of training steps, evaluation not counted
-	Loss        float64 // of the last step
-	HeldOut     Evaluation
-	Interrupted bool // ctx ended it; HeldOut was not measured
+	Seconds     float64    // of training steps, evaluation not counted
+	Loss        float64    // of the last step
+	HeldOut     Evaluation // the last one
+	Evaluated   int        // steps done when HeldOut was measured
+	Interrupted bool       // ctx ended it; HeldOut is an earlier one or none
 }
 
 // Finite says whether the last losses are numbers, and so the weights.
@@ -130,7 +131,7 @@ func (j *Job) evaluate(ctx context.Context, step, packs int, sum *Summary) error
 	if err != nil {
 		return err
 	}
-	sum.HeldOut = ev
+	sum.HeldOut, sum.Evaluated = ev, step
 	if err := j.Report.Evaluated(step, ev); err != nil || sum.Finite() {
 		return err
 	}

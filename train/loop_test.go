@@ -248,6 +248,39 @@ func TestAnExportGoesOnWhereTheRunStopped(t *testing.T) {
 	}
 }
 
+func TestGeneratingFromWeightsThatAreNoNumbersIsRefused(t *testing.T) {
+	for _, temperature := range []float64{0, 1} {
+		w := work(t)
+		w.Train.Sample = Sample{Prompts: []string{"the"}, Tokens: 4, Temperature: temperature, TopP: 1}
+		r := open(t, w)
+		if err := r.Generate(context.Background(), "the", func([]byte) {}); err != nil {
+			t.Fatal(err)
+		}
+		r.Engine.Param(model.NormName)[3] = float32(math.NaN())
+		err := r.Generate(context.Background(), "the", func(text []byte) { t.Errorf("it generated %q", text) })
+		if err == nil || !strings.Contains(err.Error(), "not finite") {
+			t.Errorf("temperature %v: %v", temperature, err)
+		}
+	}
+}
+
+func TestAnExportInBF16NeedsHalfTheDisk(t *testing.T) {
+	w := work(t)
+	w.Train.Export = "bf16"
+	r := open(t, w)
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := r.Export(dir); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Stat(filepath.Join(dir, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.DiskBytes() - 1<<20; n > file.Size() || n < file.Size()*9/10-1<<14 {
+		t.Errorf("%d bytes of weights are expected, %d were written", n, file.Size())
+	}
+}
+
 func TestWeightsThatDoNotFitAreRefused(t *testing.T) {
 	w := work(t)
 	other := shape

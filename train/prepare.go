@@ -77,7 +77,13 @@ func OpenModel(name, mode string) (model.Source, *tokenizer.Tokenizer, *checkpoi
 			errs = append(errs, err)
 		}
 	}
-	return src, tok, weights, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		if weights != nil {
+			err = errors.Join(err, weights.Close())
+		}
+		return src, nil, nil, err
+	}
+	return src, tok, weights, nil
 }
 
 // CheckMemory returns an error where a plan cannot fit the device.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/gofsdp/gofsdp/checkpoint"
 	"github.com/gofsdp/gofsdp/data"
@@ -128,7 +129,13 @@ func (r *Run) Generate(ctx context.Context, prompt string, emit func([]byte)) er
 }
 
 // DiskBytes is what the run's directory will need at the least: the weights.
-func (r *Run) DiskBytes() int64 { return 4*r.Model.Config.NumParams() + 1<<20 }
+func (r *Run) DiskBytes() int64 {
+	size := int64(4)
+	if r.Work.Train.Export == "bf16" {
+		size = 2
+	}
+	return size*r.Model.Config.NumParams() + 1<<20
+}
 
 // Export writes the weights as a Hugging Face directory. A fine-tuned model
 // keeps its own tokenizer's and generation's files; a tokenizer that came from
@@ -180,7 +187,8 @@ func (r *Run) Describe(rec *record.Run) {
 	rec.Seeds = map[string]uint64{"data": uint64(r.Work.Data.Seed), "train": uint64(r.Work.Train.Seed)}
 }
 
-// Figures fills in what came out. flops is the work of a token, peak what the
+// Figures fills in what came out; held-out figures only where they are those of
+// the last weights and of all held-out text. flops is the work of a token, peak what the
 // device can do in a second, 0 where that is not known.
 func (s Summary) Figures(rec *record.Run, flops, peak float64) {
 	f := &rec.Figures
@@ -192,7 +200,8 @@ func (s Summary) Figures(rec *record.Run, flops, peak float64) {
 			f.ShareOfPeak = record.Known(rate * flops / peak)
 		}
 	}
-	if s.HeldOut.Targets > 0 {
+	whole := !math.IsNaN(s.HeldOut.BitsPerByte) || !finite(s.HeldOut.Loss)
+	if s.HeldOut.Targets > 0 && s.Evaluated == s.Steps && whole {
 		f.HeldOutLoss, f.BitsPerByte = record.Known(s.HeldOut.Loss), record.Known(s.HeldOut.BitsPerByte)
 	}
 }

@@ -17,7 +17,7 @@ type chooser struct {
 	probs []float64
 }
 
-// choose returns a token. Temperature 0 takes the likeliest, the lowest of
+// choose returns a token; the greatest logit must be finite. Temperature 0 takes the likeliest, the lowest of
 // equals; otherwise softmax(logits/temperature) is cut to the likeliest tokens
 // that together reach topP (Holtzman et al., arXiv 1904.09751).
 func (c *chooser) choose(logits []float32) int32 {

@@ -9,7 +9,8 @@ import "math"
 //	cosine:    MinLR + (LR−MinLR)·(1+cos πx)/2
 //	linear:    LR + (MinLR−LR)·x
 //	constant:  LR
-//	wsd:       LR, and over the last d steps linear to MinLR
+//	wsd:       LR, and over the last d steps linear to MinLR, with d DecaySteps
+//	           or a fifth of all, but no more than follow the warm-up
 //	           (Hu et al., MiniCPM, arXiv 2404.06395)
 func (s Settings) Rate(step, steps int) float64 {
 	w := s.Warmup
@@ -25,7 +26,7 @@ func (s Settings) Rate(step, steps int) float64 {
 	case "wsd":
 		d := s.DecaySteps
 		if d == 0 {
-			d = (steps + 4) / 5
+			d = min((steps+4)/5, steps-w)
 		}
 		if begin := steps - d; step >= begin {
 			return s.LR + (s.MinLR-s.LR)*float64(step-begin)/float64(d)

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/record"
 )
 
 func TestLearningRatesFollowTheirSchedule(t *testing.T) {
@@ -19,6 +22,7 @@ func TestLearningRatesFollowTheirSchedule(t *testing.T) {
 		{"linear", Settings{LR: 1, Schedule: "linear"}, map[int]float64{0: 1, 50: 0.5, 75: 0.25}},
 		{"constant", Settings{LR: 1, MinLR: 0.5, Warmup: 2, Schedule: "constant"}, map[int]float64{0: 0.5, 1: 1, 99: 1}},
 		{"wsd", Settings{LR: 1, MinLR: 0, Warmup: 10, DecaySteps: 40, Schedule: "wsd"}, map[int]float64{9: 1, 59: 1, 60: 1, 80: 0.5, 99: 0.025}},
+		{"wsd with a warm-up that leaves less than a fifth", Settings{LR: 1, Warmup: 90, Schedule: "wsd"}, map[int]float64{89: 1, 90: 1, 95: 0.5, 99: 0.1}},
 		{"wsd with a fifth of decay", Settings{LR: 1, Schedule: "wsd"}, map[int]float64{79: 1, 80: 1, 90: 0.5}},
 	} {
 		for step, want := range c.at {
@@ -41,15 +45,35 @@ func TestAMicroBatchDividesTheBatch(t *testing.T) {
 
 func TestSettingsThatContradictEachOtherAreAllNamed(t *testing.T) {
 	s := Settings{Batch: 8, MicroBatch: 3, Steps: 10, Warmup: 12, DecaySteps: 1, LR: 1, MinLR: 2, Precision: "f32"}
-	s.Optimizer.Beta1, s.Optimizer.Beta2, s.Optimizer.Stochastic = 1, 1, true
+	// 0.99999999 is 1 in fp32, and 1e-50 is 0.
+	s.Optimizer = fsdp.Optimizer{Beta1: 1, Beta2: 0.99999999, Eps: 1e-50, Stochastic: true}
 	var keys []string
 	for _, err := range s.Check() {
 		key, _, _ := strings.Cut(err.Error(), ":")
 		keys = append(keys, key)
 	}
-	want := "train.micro_batch train.warmup train.min_lr train.decay_steps train.optimizer.beta1 train.optimizer.beta2 train.optimizer.stochastic_rounding"
+	want := "train.micro_batch train.warmup train.min_lr train.decay_steps train.optimizer.beta1 train.optimizer.beta2 train.optimizer.eps train.optimizer.stochastic_rounding"
 	if got := strings.Join(keys, " "); got != want {
 		t.Errorf("found %s\nwant  %s", got, want)
+	}
+}
+
+func TestHeldOutFiguresAreThoseOfTheLastWeightsAndAllText(t *testing.T) {
+	for name, c := range map[string]struct {
+		sum  Summary
+		want bool
+	}{
+		"the whole text after the last step":     {Summary{Steps: 9, Seconds: 1, Evaluated: 9, HeldOut: Evaluation{2, 5, 1.5}}, true},
+		"the whole text, steps before the end":   {Summary{Steps: 9, Seconds: 1, Evaluated: 5, HeldOut: Evaluation{2, 5, 1.5}, Interrupted: true}, false},
+		"a part of the text":                     {Summary{Steps: 9, Seconds: 1, Evaluated: 9, HeldOut: Evaluation{2, 5, math.NaN()}, Interrupted: true}, false},
+		"nothing":                                {Summary{Steps: 9, Seconds: 1}, false},
+		"a part, of weights that are not finite": {Summary{Steps: 9, Seconds: 1, Evaluated: 9, HeldOut: Evaluation{math.NaN(), 5, math.NaN()}}, true},
+	} {
+		var rec record.Run
+		c.sum.Figures(&rec, 1, 0)
+		if _, got := rec.Figures.HeldOutLoss.Get(); got != c.want {
+			t.Errorf("%s: a held-out loss is recorded: %v", name, got)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ type Settings struct {
 	Optimizer fsdp.Optimizer `yaml:"optimizer" help:"AdamW."`
 
 	Weights   string `yaml:"weights" default:"auto" enum:"auto,load,fresh" help:"What to begin with: the model's weights, or fresh ones from the seed; auto takes the model's where it has some."`
-	Seed      int64  `yaml:"seed" default:"0" help:"Decides fresh weights and what is sampled."`
+	Seed      int64  `yaml:"seed" default:"0" help:"Decides fresh weights, stochastic rounding and what is sampled."`
 	EvalEvery int    `yaml:"eval_every" default:"0" min:"0" help:"Steps between evaluations on held-out text; 0 evaluates at the end only. The last one always takes all held-out text."`
 	EvalPacks int    `yaml:"eval_packs" default:"32" min:"0" help:"Held-out sequences of an evaluation within the run; 0 means all."`
 
@@ -61,11 +61,15 @@ func (s Settings) Check() []error {
 	if s.DecaySteps > 0 && s.Steps > 0 && s.Warmup+s.DecaySteps > s.Steps {
 		bad("train.decay_steps: warm-up (%d) and decay (%d) together are longer than the run (train.steps: %d)", s.Warmup, s.DecaySteps, s.Steps)
 	}
-	if s.Optimizer.Beta1 >= 1 {
+	// As the device has them, in fp32.
+	if float32(s.Optimizer.Beta1) >= 1 {
 		bad("train.optimizer.beta1: %g is not below 1", s.Optimizer.Beta1)
 	}
-	if s.Optimizer.Beta2 >= 1 {
+	if float32(s.Optimizer.Beta2) >= 1 {
 		bad("train.optimizer.beta2: %g is not below 1", s.Optimizer.Beta2)
+	}
+	if float32(s.Optimizer.Eps) <= 0 {
+		bad("train.optimizer.eps: with %g, a weight that has had no gradient yet becomes 0/0", s.Optimizer.Eps)
 	}
 	if s.Optimizer.Stochastic && s.Precision != "bf16" {
 		bad("train.optimizer.stochastic_rounding: rounds the bf16 copy of the weights, which train.precision %s does not have", s.Precision)
