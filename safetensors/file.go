@@ -73,9 +73,6 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 // Metadata returns a copy of the file's own strings, nil where it has none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// Path returns the path that the file was opened with.
-func (f *File) Path() string { return f.path }
-
 // Close unmaps the file. The Data of its tensors must not be touched from then
 // on; the file itself has no tensors any more. A second call does nothing.
 func (f *File) Close() error {
