@@ -461,3 +461,43 @@ func TestTheEngineAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// The sums of products, biases and embeddings go over rows in their order and
+// go on from what the micro-batches before left, so that cutting a batch changes
+// no bit. Only norms add blocks of rows, and a tied embedding adds the head's
+// rows and then the look-up's, each time.
+func TestMicroBatchesContinueTheSumsOfTheBigBatch(t *testing.T) {
+	onISAs(t, []int{2}, func(t *testing.T, _ cpu.ISA, _ int, dev device.Device) {
+		for _, tied := range []bool{true, false} {
+			for _, seqLen := range []int{16, 13} {
+				cfg := small(tied)
+				cfg.QKNorm = true
+				b := packed(rand.New(rand.NewPCG(3, 4)), 4, seqLen, cfg.Vocab)
+				grads := func(seqs int) *Engine {
+					e := engine(t, Options{Model: cfg, Type: device.F32, Train: true, Seqs: seqs, SeqLen: seqLen}, dev)
+					initialise(t, e, 5)
+					for s := 0; s < 4; s += seqs {
+						if err := e.MicroBatch(b.part(seqLen, s, s+seqs), 1.0/64, s == 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+					return e
+				}
+				whole := grads(4)
+				for _, seqs := range []int{1, 2} {
+					parts := grads(seqs)
+					for _, p := range cfg.Params() {
+						got, want := parts.Grad(p.Name), whole.Grad(p.Name)
+						if p.Init == model.One || tied && p.Name == model.EmbedName {
+							if r := relative(got, want, 0); r > 2e-6 {
+								t.Errorf("%d sequences at a time, the gradient of %s is off by %.2g", seqs, p.Name, r)
+							}
+						} else if i := firstDifference(got, want); i >= 0 {
+							t.Errorf("%d sequences of %d at a time, element %d of the gradient of %s is %v, in the big batch %v", seqs, seqLen, i, p.Name, got[i], want[i])
+						}
+					}
+				}
+			}
+		}
+	})
+}
