@@ -314,8 +314,18 @@ func TestABF16ResultRoundsToNearestEvenAndKeepsInfinitiesAndNaN(t *testing.T) {
 		for _, m := range []int{1, 9} {
 			// Each column of B sums two numbers; the second decides how the first is rounded.
 			columns := [][2]float32{
-				{1, 0x1p-8}, {1 + 0x1p-7, 0x1p-8}, {1, 0x1.02p-8}, {-1, -0x1.02p-8}, {inf, 1}, {-inf, 1},
-				{inf, -inf}, {nan, 1}, {0x1.FEp127, 0x1p119}, {0x1.FEp127, 0x1p118}, {0, 0}, {3, 0},
+				{1, 0x1p-8},
+				{1 + 0x1p-7, 0x1p-8},
+				{1, 0x1.02p-8},
+				{-1, -0x1.02p-8},
+				{inf, 1},
+				{-inf, 1},
+				{inf, -inf},
+				{nan, 1},
+				{0x1.FEp127, 0x1p119},
+				{0x1.FEp127, 0x1p118},
+				{0, 0},
+				{3, 0},
 			}
 			for len(columns) < 64 { // whole tiles too
 				columns = append(columns, columns[len(columns)%12])

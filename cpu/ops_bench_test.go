@@ -81,41 +81,59 @@ func benchOperations(m optest.Memory, rng *rand.Rand, typ device.DType) []device
 	pos := m.Ints(rows, func(i int) int { return i % benchLen })
 	ids := m.Ints(rows, func(int) int { return rng.IntN(benchVocab) })
 	angles := single(benchLen * size / 2)
-	attention := &device.Attention{Q: normal(q), K: normal(k), V: normal(k), Start: start, Out: normal(q), LSE: single(rows * heads),
-		Seqs: benchSeqs, SeqLen: benchLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125}
+	attention := &device.Attention{
+		Q: normal(q), K: normal(k), V: normal(k), Start: start, Out: normal(q), LSE: single(rows * heads),
+		Seqs: benchSeqs, SeqLen: benchLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125,
+	}
 	const slots, cacheLen = 8, 2048
-	decode := &device.AttentionDecode{Q: normal(slots * heads * size), K: normal(slots * kv * size), V: normal(slots * kv * size),
+	decode := &device.AttentionDecode{
+		Q: normal(slots * heads * size), K: normal(slots * kv * size), V: normal(slots * kv * size),
 		Cached: m.Ints(slots, func(int) int { return cacheLen - 1 }), KCache: normal(slots * cacheLen * kv * size),
 		VCache: normal(slots * cacheLen * kv * size), Out: normal(slots * heads * size),
-		Seqs: slots, SeqLen: 1, CacheLen: cacheLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125}
+		Seqs: slots, SeqLen: 1, CacheLen: cacheLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125,
+	}
 	const hidden, n = benchRows * benchHidden, 8 << 20
 	zero := func(n int) device.Tensor { return m.Floats(typ, n, func(int) float64 { return 0 }) }
 	return []device.Op{
 		attention,
-		&device.AttentionBackward{Q: attention.Q, K: attention.K, V: attention.V, Start: start, Out: attention.Out, LSE: attention.LSE,
+		&device.AttentionBackward{
+			Q: attention.Q, K: attention.K, V: attention.V, Start: start, Out: attention.Out, LSE: attention.LSE,
 			DOut: normal(q), D: single(rows * heads), DQ: normal(q), DK: normal(k), DV: normal(k),
-			Seqs: benchSeqs, SeqLen: benchLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125},
+			Seqs: benchSeqs, SeqLen: benchLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125,
+		},
 		decode,
-		&device.AddRMSNorm{X: normal(wide), Residual: normal(wide), Weight: normal(benchDim), Sum: normal(wide), Out: normal(wide),
-			RStd: single(rows), Rows: rows, Dim: benchDim, Eps: 1e-6},
-		&device.AddRMSNormBackward{DOut: normal(wide), DSum: normal(wide), Sum: normal(wide), Weight: normal(benchDim), RStd: single(rows),
-			DX: normal(wide), DWeight: single(benchDim), Rows: rows, Dim: benchDim},
-		&device.QKNormRoPE{Q: normal(q), K: normal(k), Pos: pos, Cos: angles, Sin: angles, QOut: normal(q), KOut: normal(k),
-			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: benchLen},
-		&device.QKNormRoPEBackward{DQOut: normal(q), DKOut: normal(k), Pos: pos, Cos: angles, Sin: angles, DQ: normal(q), DK: normal(k),
-			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: benchLen},
+		&device.AddRMSNorm{
+			X: normal(wide), Residual: normal(wide), Weight: normal(benchDim), Sum: normal(wide), Out: normal(wide),
+			RStd: single(rows), Rows: rows, Dim: benchDim, Eps: 1e-6,
+		},
+		&device.AddRMSNormBackward{
+			DOut: normal(wide), DSum: normal(wide), Sum: normal(wide), Weight: normal(benchDim), RStd: single(rows),
+			DX: normal(wide), DWeight: single(benchDim), Rows: rows, Dim: benchDim,
+		},
+		&device.QKNormRoPE{
+			Q: normal(q), K: normal(k), Pos: pos, Cos: angles, Sin: angles, QOut: normal(q), KOut: normal(k),
+			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: benchLen,
+		},
+		&device.QKNormRoPEBackward{
+			DQOut: normal(q), DKOut: normal(k), Pos: pos, Cos: angles, Sin: angles, DQ: normal(q), DK: normal(k),
+			Rows: rows, Heads: heads, KVHeads: kv, HeadSize: size, Positions: benchLen,
+		},
 		&device.SwiGLU{Gate: normal(hidden), Up: normal(hidden), Out: normal(hidden), N: hidden},
 		&device.SwiGLUBackward{Gate: normal(hidden), Up: normal(hidden), DOut: normal(hidden), DGate: normal(hidden), DUp: normal(hidden), N: hidden},
-		&device.HeadLoss{Logits: normal(256 * benchVocab), Targets: m.Ints(256, func(int) int { return rng.IntN(benchVocab) }),
-			Scale: single(1), Loss: single(256), Rows: 256, Vocab: benchVocab, Backward: true},
+		&device.HeadLoss{
+			Logits: normal(256 * benchVocab), Targets: m.Ints(256, func(int) int { return rng.IntN(benchVocab) }),
+			Scale: single(1), Loss: single(256), Rows: 256, Vocab: benchVocab, Backward: true,
+		},
 		&device.Embed{Table: normal(benchVocab * benchDim), IDs: ids, Out: normal(wide), Rows: rows, Dim: benchDim, Vocab: benchVocab},
 		&device.EmbedBackward{DOut: normal(wide), IDs: ids, DTable: single(benchVocab * benchDim), Rows: rows, Dim: benchDim, Vocab: benchVocab},
 		&device.BiasBackward{DOut: normal(wide), DBias: single(benchDim), M: rows, N: benchDim},
 		&device.ReduceSum{Srcs: []device.Tensor{normal(n), normal(n)}, Dst: normal(n), N: n},
 		&device.SumSquares{X: normal(n), Out: m.Blank(device.F64, 1), N: n},
 		&device.CheckFinite{X: normal(n), Flag: m.Ints(1, func(int) int { return 0 }), N: n},
-		&device.AdamW{Param: single(n), M: single(n), V: m.Floats(device.F32, n, func(int) float64 { return 0 }), Grad: zero(n),
-			Hyper: m.Floats(device.F32, device.HyperLen, func(int) float64 { return 1e-3 }), N: n, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8},
+		&device.AdamW{
+			Param: single(n), M: single(n), V: m.Floats(device.F32, n, func(int) float64 { return 0 }), Grad: zero(n),
+			Hyper: m.Floats(device.F32, device.HyperLen, func(int) float64 { return 1e-3 }), N: n, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8,
+		},
 		&device.Cast{Src: single(n), Dst: normal(n), N: n},
 		&device.Copy{Src: normal(n), Dst: normal(n), N: n},
 		&device.Fill{Dst: normal(n), N: n, Value: 1},

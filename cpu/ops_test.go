@@ -108,12 +108,16 @@ func TestARowThatSeesOneKeyHasNoScoreGradient(t *testing.T) {
 func attention(m optest.Memory, typ device.DType, seqs, seqLen, heads, kvHeads, size int, start func(row int) int) (*device.Attention, *device.AttentionBackward) {
 	rows := seqs * seqLen
 	q, k := rows*heads*size, rows*kvHeads*size
-	f := &device.Attention{Q: m.Normal(typ, q, 0, 1), K: m.Normal(typ, k, 0, 1), V: m.Normal(typ, k, 0, 1),
+	f := &device.Attention{
+		Q: m.Normal(typ, q, 0, 1), K: m.Normal(typ, k, 0, 1), V: m.Normal(typ, k, 0, 1),
 		Start: m.Ints(rows, func(i int) int { return start(i % seqLen) }), Out: m.Blank(typ, q), LSE: m.Blank(device.F32, rows*heads),
-		Seqs: seqs, SeqLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: float32(1 / math.Sqrt(float64(size)))}
-	return f, &device.AttentionBackward{Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE,
+		Seqs: seqs, SeqLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: float32(1 / math.Sqrt(float64(size))),
+	}
+	return f, &device.AttentionBackward{
+		Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE,
 		DOut: m.Normal(typ, q, 0, 1), D: m.Blank(device.F32, rows*heads), DQ: m.Blank(typ, q), DK: m.Blank(typ, k), DV: m.Blank(typ, k),
-		Seqs: seqs, SeqLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: f.Scale}
+		Seqs: seqs, SeqLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: f.Scale,
+	}
 }
 
 // Heads that are fewer than threads are cut, and what exceeds the scratch is packed again: both by other
@@ -192,9 +196,11 @@ func TestDecodingAfterAPrefillIsAttentionOverTheWhole(t *testing.T) {
 				n = seqLen - 20
 			}
 			q, kv := int64(heads*size), int64(kvHeads*size)
-			part := &device.AttentionDecode{Q: whole.Q.Slice(int64(at)*q, int64(n)*q), K: whole.K.Slice(int64(at)*kv, int64(n)*kv),
+			part := &device.AttentionDecode{
+				Q: whole.Q.Slice(int64(at)*q, int64(n)*q), K: whole.K.Slice(int64(at)*kv, int64(n)*kv),
 				V: whole.V.Slice(int64(at)*kv, int64(n)*kv), Cached: cached, KCache: kCache, VCache: vCache, Out: memory.Blank(typ, n*heads*size),
-				Seqs: 1, SeqLen: n, CacheLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: whole.Scale}
+				Seqs: 1, SeqLen: n, CacheLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: whole.Scale,
+			}
 			if err := k.Run(part); err != nil {
 				t.Fatal(err)
 			}
