@@ -84,10 +84,7 @@ func (e *Engine) Param(name string) []float32 { return e.slot(name, e.Plan.maste
 func (e *Engine) Grad(name string) []float32 { return e.slot(name, e.Plan.grad).F32() }
 
 func (e *Engine) slot(name string, units []device.Buf) device.Tensor {
-	s, ok := e.Plan.slots[name]
-	if !ok {
-		panic("fsdp: no parameter " + name)
-	}
+	s := e.Plan.slot(name)
 	return e.at(e.Plan.flat(units[s.Unit], device.F32, s.Off, s.Len()))
 }
 

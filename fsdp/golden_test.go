@@ -173,8 +173,10 @@ func TestTwentyStepsEqualPyTorch(t *testing.T) {
 				if tr == nil || len(tr.Steps) != 20 {
 					t.Fatal("the golden case holds no twenty steps")
 				}
-				e := loaded(t, c, Options{Model: cfg, Type: device.F32, Train: true, Seqs: tr.Sequences, SeqLen: tr.Sequence,
-					Optimizer: Optimizer{Beta1: tr.Beta1, Beta2: tr.Beta2, Eps: tr.Eps, WeightDecay: tr.WeightDecay}}, dev)
+				e := loaded(t, c, Options{
+					Model: cfg, Type: device.F32, Train: true, Seqs: tr.Sequences, SeqLen: tr.Sequence,
+					Optimizer: Optimizer{Beta1: tr.Beta1, Beta2: tr.Beta2, Eps: tr.Eps, WeightDecay: tr.WeightDecay},
+				}, dev)
 				clipped := 0
 				for i, s := range tr.Steps {
 					n := tr.Sequences * tr.Sequence

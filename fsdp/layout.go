@@ -25,14 +25,6 @@ type Unit struct {
 	Len     int // a multiple of 1,024
 }
 
-// Elements counts the elements that belong to parameters.
-func (u Unit) Elements() (n int64) {
-	for _, s := range u.Slots {
-		n += int64(s.Len())
-	}
-	return n
-}
-
 // layout places a unit's parameters.
 func layout(index int, mu model.Unit) Unit {
 	u := Unit{Name: mu.Name}

@@ -15,7 +15,7 @@ type life struct {
 
 // place gives the activations that prog uses, Buffers[from:], their places in
 // the arena's shared tail: the largest first, each at the lowest place where it
-// meets none whose life overlaps its own. That is within a few per cent of the
+// meets none whose life overlaps its own. That comes within 2 % of the
 // largest sum of sizes alive at once, which no placement can beat.
 func (p *Plan) place(prog *Program, from int) {
 	lives := make([]life, len(p.Buffers)-from)

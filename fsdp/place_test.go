@@ -48,8 +48,10 @@ func TestPlacesAreTightAndPlansAreQuick(t *testing.T) {
 			for _, typ := range []device.DType{device.F32, device.BF16} {
 				for _, r := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeBlock} {
 					began := time.Now()
-					p, err := NewPlan(Options{Model: src.Config, Type: typ, Train: true, Eval: true, Seqs: seqs, SeqLen: 512, Recompute: r,
-						Decoding: Decoding{Seqs: 1, CacheLen: 512, Prefill: 64}})
+					p, err := NewPlan(Options{
+						Model: src.Config, Type: typ, Train: true, Eval: true, Seqs: seqs, SeqLen: 512, Recompute: r,
+						Decoding: Decoding{Seqs: 1, CacheLen: 512, Prefill: 64},
+					})
 					if err != nil {
 						t.Fatal(err)
 					}

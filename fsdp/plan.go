@@ -125,10 +125,14 @@ func (p *Plan) Programs() []*Program {
 	return list
 }
 
-// Slot returns a parameter's place.
-func (p *Plan) Slot(param string) (Slot, bool) {
+// slot returns a parameter's place. A name that the model does not have is the
+// caller's mistake.
+func (p *Plan) slot(param string) Slot {
 	s, ok := p.slots[param]
-	return s, ok
+	if !ok {
+		panic("fsdp: no parameter " + param)
+	}
+	return s
 }
 
 // buffer adds a buffer without a place.

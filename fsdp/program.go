@@ -28,20 +28,16 @@ func (p *Plan) program(name string, emit func(*builder)) Program {
 
 // Weight implements model.Emitter.
 func (b *builder) Weight(param string) device.Tensor {
-	s, ok := b.plan.slots[param]
-	if !ok {
-		panic("fsdp: no parameter " + param)
-	}
-	typ := b.plan.Type
-	return device.Tensor{Buf: b.plan.weight[s.Unit], Off: int64(s.Off) * typ.Size(), Type: typ, Len: int64(s.Len())}
+	s := b.plan.slot(param)
+	return b.plan.flat(b.plan.weight[s.Unit], b.plan.Type, s.Off, s.Len())
 }
 
 // Grad implements model.Emitter.
 func (b *builder) Grad(param string) (device.Tensor, bool) {
-	s := b.plan.slots[param]
+	s := b.plan.slot(param)
 	acc := b.all || b.written[param]
 	b.written[param] = true
-	return device.Tensor{Buf: b.plan.grad[s.Unit], Off: int64(s.Off) * 4, Type: device.F32, Len: int64(s.Len())}, acc
+	return b.plan.flat(b.plan.grad[s.Unit], device.F32, s.Off, s.Len()), acc
 }
 
 // Value implements model.Emitter.
@@ -60,8 +56,10 @@ func (b *builder) Emit(cut string, op device.Op) {
 }
 
 func (p *Plan) decoder(seqs, seqLen int) *model.Decoder {
-	return &model.Decoder{Config: p.Model, Type: p.Type, Seqs: seqs, SeqLen: seqLen,
-		Positions: int(p.in.Cos.Len) * 2 / p.Model.HeadSize, HeadRows: p.headRows()}
+	return &model.Decoder{
+		Config: p.Model, Type: p.Type, Seqs: seqs, SeqLen: seqLen,
+		Positions: int(p.in.Cos.Len) * 2 / p.Model.HeadSize, HeadRows: p.headRows(),
+	}
 }
 
 // micro emits forward and backward of a micro-batch.

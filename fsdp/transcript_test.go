@@ -16,8 +16,10 @@ func TestTranscripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/plan.txt", func(t *testing.T, d *datadriven.TestData) string {
 		cfg := small(d.HasArg("tied"))
 		cfg.Layers, cfg.QKNorm = 2, d.HasArg("qknorm")
-		o := Options{Model: cfg, Type: device.F32, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Optimizer: Optimizer{WeightDecay: 0.1},
-			Decoding: Decoding{Seqs: 1, CacheLen: 32, Prefill: 8}}
+		o := Options{
+			Model: cfg, Type: device.F32, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Optimizer: Optimizer{WeightDecay: 0.1},
+			Decoding: Decoding{Seqs: 1, CacheLen: 32, Prefill: 8},
+		}
 		if d.HasArg("bf16") {
 			o.Type = device.BF16
 		}

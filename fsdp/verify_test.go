@@ -28,8 +28,10 @@ func shapes(t testing.TB) map[string]*Plan {
 	} {
 		cfg := small(c.tied)
 		cfg.QKNorm, cfg.Layers = c.qkNorm, 2
-		p, err := NewPlan(Options{Model: cfg, Type: c.typ, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Recompute: c.recompute,
-			Decoding: Decoding{Seqs: 2, CacheLen: 24, Prefill: 5}})
+		p, err := NewPlan(Options{
+			Model: cfg, Type: c.typ, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Recompute: c.recompute,
+			Decoding: Decoding{Seqs: 2, CacheLen: 24, Prefill: 5},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

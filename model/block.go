@@ -26,8 +26,10 @@ func (d *Decoder) Block(e Emitter, layer int, in Inputs, s Stream) (Stream, Acts
 func (d *Decoder) attention(e Emitter, in Inputs) func(*Acts) {
 	return func(a *Acts) {
 		a.LSE = e.Value("attn.core.lse", device.F32, d.Rows()*d.Heads)
-		e.Emit("attn.core", &device.Attention{Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE,
-			Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
+		e.Emit("attn.core", &device.Attention{
+			Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE,
+			Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale(),
+		})
 	}
 }
 
@@ -69,8 +71,10 @@ func (d *Decoder) qkv(e Emitter, b string, in Inputs, rows int, a *Acts) {
 // rotate emits q/k norm and RoPE: in place where there is no norm, since then
 // the backward does not read what was there before.
 func (d *Decoder) rotate(e Emitter, b string, in Inputs, rows int, a *Acts) {
-	op := &device.QKNormRoPE{Q: a.QRaw, K: a.KRaw, Pos: in.Pos, Cos: in.Cos, Sin: in.Sin,
-		Rows: rows, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Positions: d.Positions, Eps: float32(d.NormEps)}
+	op := &device.QKNormRoPE{
+		Q: a.QRaw, K: a.KRaw, Pos: in.Pos, Cos: in.Cos, Sin: in.Sin,
+		Rows: rows, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Positions: d.Positions, Eps: float32(d.NormEps),
+	}
 	a.Q, a.K = a.QRaw, a.KRaw
 	if d.QKNorm {
 		a.Q = e.Value("attn.rope.q", d.Type, rows*d.Heads*d.HeadSize)
@@ -127,9 +131,11 @@ func (d *Decoder) BlockBackward(e Emitter, layer int, in Inputs, a Acts, dh devi
 	datt := e.Value("attn.datt", d.Type, rows*q)
 	d.linearBackward(e, "attn.out", b+"self_attn.o_proj", false, a.Att, dh, datt, q, d.Hidden, false)
 	dq, dk, dv := e.Value("attn.dq", d.Type, rows*q), e.Value("attn.dk", d.Type, rows*kv), e.Value("attn.dv", d.Type, rows*kv)
-	e.Emit("attn.core.back", &device.AttentionBackward{Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE, DOut: datt,
+	e.Emit("attn.core.back", &device.AttentionBackward{
+		Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE, DOut: datt,
 		D: e.Value("attn.core.d", device.F32, rows*d.Heads), DQ: dq, DK: dk, DV: dv,
-		Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
+		Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale(),
+	})
 	d.rotateBackward(e, b, in, a, dq, dk)
 	dn = e.Value("attn.dn", d.Type, rows*d.Hidden)
 	d.linearBackward(e, "attn.qkv", b+"self_attn.q_proj", d.QKVBias, a.N1, dq, dn, d.Hidden, q, false)
@@ -141,8 +147,10 @@ func (d *Decoder) BlockBackward(e Emitter, layer int, in Inputs, a Acts, dh devi
 // rotateBackward turns the gradients of the rotated q and k into those of the
 // projections, in place.
 func (d *Decoder) rotateBackward(e Emitter, b string, in Inputs, a Acts, dq, dk device.Tensor) {
-	op := &device.QKNormRoPEBackward{DQOut: dq, DKOut: dk, DQ: dq, DK: dk, Pos: in.Pos, Cos: in.Cos, Sin: in.Sin,
-		Rows: d.Rows(), Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Positions: d.Positions}
+	op := &device.QKNormRoPEBackward{
+		DQOut: dq, DKOut: dk, DQ: dq, DK: dk, Pos: in.Pos, Cos: in.Cos, Sin: in.Sin,
+		Rows: d.Rows(), Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Positions: d.Positions,
+	}
 	if d.QKNorm {
 		op.Q, op.K, op.QRStd, op.KRStd = a.QRaw, a.KRaw, a.QRStd, a.KRStd
 		op.QWeight, op.KWeight = e.Weight(b+"self_attn.q_norm.weight"), e.Weight(b+"self_attn.k_norm.weight")

@@ -26,8 +26,10 @@ func (d *Decoder) Decode(e Emitter, in DecodeInputs, caches []Cache, cacheLen in
 	for l := range d.Layers {
 		unit(1 + l)
 		a := d.block(e, l, rope, s, func(a *Acts) {
-			e.Emit("attn.core", &device.AttentionDecode{Q: a.Q, K: a.K, V: a.V, Cached: in.Cached, KCache: caches[l].K, VCache: caches[l].V, Out: a.Att,
-				Seqs: d.Seqs, SeqLen: d.SeqLen, CacheLen: cacheLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale()})
+			e.Emit("attn.core", &device.AttentionDecode{
+				Q: a.Q, K: a.K, V: a.V, Cached: in.Cached, KCache: caches[l].K, VCache: caches[l].V, Out: a.Att,
+				Seqs: d.Seqs, SeqLen: d.SeqLen, CacheLen: cacheLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale(),
+			})
 		})
 		s = d.down(e, l, a)
 	}

@@ -62,8 +62,10 @@ type Stream struct{ Residual, Delta device.Tensor }
 // Embed emits the look-up.
 func (d *Decoder) Embed(e Emitter, in Inputs) Stream {
 	x := e.Value("x", d.Type, d.Rows()*d.Hidden)
-	e.Emit("embed", &device.Embed{Table: e.Weight(EmbedName), IDs: in.IDs, Out: x,
-		Rows: d.Rows(), Dim: d.Hidden, Vocab: d.Vocab})
+	e.Emit("embed", &device.Embed{
+		Table: e.Weight(EmbedName), IDs: in.IDs, Out: x,
+		Rows: d.Rows(), Dim: d.Hidden, Vocab: d.Vocab,
+	})
 	return Stream{Delta: x}
 }
 
@@ -74,8 +76,10 @@ func (d *Decoder) EmbedBackward(e Emitter, in Inputs, dx device.Tensor) {
 	if !accumulate {
 		e.Emit("embed.back", &device.Fill{Dst: grad, N: int(grad.Len)})
 	}
-	e.Emit("embed.back", &device.EmbedBackward{DOut: dx, IDs: in.IDs, DTable: grad,
-		Rows: d.Rows(), Dim: d.Hidden, Vocab: d.Vocab})
+	e.Emit("embed.back", &device.EmbedBackward{
+		DOut: dx, IDs: in.IDs, DTable: grad,
+		Rows: d.Rows(), Dim: d.Hidden, Vocab: d.Vocab,
+	})
 }
 
 // norm emits an AddRMSNorm of the stream and returns its output, its
@@ -84,8 +88,10 @@ func (d *Decoder) norm(e Emitter, cut, weight string, in Stream, rows int) (out,
 	n := rows * d.Hidden
 	out = e.Value(cut+".out", d.Type, n)
 	rstd = e.Value(cut+".rstd", device.F32, rows)
-	op := &device.AddRMSNorm{X: in.Delta, Weight: e.Weight(weight), Out: out, RStd: rstd,
-		Rows: rows, Dim: d.Hidden, Eps: float32(d.NormEps)}
+	op := &device.AddRMSNorm{
+		X: in.Delta, Weight: e.Weight(weight), Out: out, RStd: rstd,
+		Rows: rows, Dim: d.Hidden, Eps: float32(d.NormEps),
+	}
 	sum = in.Delta
 	if !in.Residual.Absent() {
 		sum = e.Value(cut+".sum", d.Type, n)
@@ -103,8 +109,10 @@ func (d *Decoder) normBackward(e Emitter, cut, weight string, dout, dsum, sum, r
 	if dsum.Absent() {
 		dx = dout
 	}
-	e.Emit(cut+".back", &device.AddRMSNormBackward{DOut: dout, DSum: dsum, Sum: sum, Weight: e.Weight(weight), RStd: rstd,
-		DX: dx, DWeight: grad, Rows: d.Rows(), Dim: d.Hidden, Accumulate: accumulate})
+	e.Emit(cut+".back", &device.AddRMSNormBackward{
+		DOut: dout, DSum: dsum, Sum: sum, Weight: e.Weight(weight), RStd: rstd,
+		DX: dx, DWeight: grad, Rows: d.Rows(), Dim: d.Hidden, Accumulate: accumulate,
+	})
 	return dx
 }
 
