@@ -214,6 +214,45 @@ func TestANaNIsFoundBeforeTheOptimizerAndLocated(t *testing.T) {
 	}
 }
 
+func TestANaNThatOneSequenceMeetsIsLocatedInItsMicroBatch(t *testing.T) {
+	w, untied := work(t), shape
+	untied.Tied = false
+	if err := os.WriteFile(filepath.Join(w.Model, "config.json"), untied.JSON(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, w)
+	sampler, err := data.NewSampler(r.Data.Train, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A step whose second micro-batch has a token that its first has not.
+	b, step, token := newBatch(4, 16), 0, -1
+	for ; token < 0; step++ {
+		for i, ref := range sampler.Step(step) {
+			r.Data.Train.Read(ref.Epoch, ref.Pack, b.pack(i))
+		}
+		half := len(b.IDs) / 2
+		if i := slices.IndexFunc(b.IDs[half:], func(id int32) bool { return !slices.Contains(b.IDs[:half], id) }); i >= 0 {
+			token = int(b.IDs[half+i])
+		}
+	}
+	l, err := newLoop(&Job{Settings: w.Train, Engine: r.Engine, Device: r.dev, Train: r.Data.Train}, 12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Engine.Param(model.EmbedName)[token*shape.Hidden] = float32(math.NaN())
+	_, err = l.step(step - 1)
+	var nf *NotFinite
+	if !errors.As(err, &nf) || nf.Step != step {
+		t.Fatalf("step %d: %v", step, err)
+	}
+	for _, want := range []string{"micro-batch 2", "embed, embed", "Embed: Out"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the place lacks %q: %v", want, err)
+		}
+	}
+}
+
 func TestAnExportGoesOnWhereTheRunStopped(t *testing.T) {
 	w := work(t)
 	r := open(t, w)
