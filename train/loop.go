@@ -80,8 +80,8 @@ func (e *NotFinite) Error() string {
 
 func (e *NotFinite) Unwrap() error { return e.Where }
 
-// Plan returns the number of steps of a run with these settings over set.
-func (s Settings) Plan(set *data.Dataset) int {
+// StepsOver returns the number of steps of a run with these settings over set.
+func (s Settings) StepsOver(set *data.Dataset) int {
 	if s.Steps > 0 {
 		return s.Steps
 	}
@@ -93,7 +93,7 @@ func (s Settings) Plan(set *data.Dataset) int {
 // used a gradient that is not finite.
 func (j *Job) Run(ctx context.Context) (Summary, error) {
 	var sum Summary
-	steps := j.Settings.Plan(j.Train)
+	steps := j.Settings.StepsOver(j.Train)
 	l, err := newLoop(j, steps)
 	if err != nil {
 		return sum, err

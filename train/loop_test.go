@@ -276,7 +276,9 @@ func TestAnExportGoesOnWhereTheRunStopped(t *testing.T) {
 	if err := weights.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.Model, w.Data.Tokenizer = dir, data.TokenizerModel
+	w.Model = dir
+	open(t, w) // with a tokenizer of its own, and nobody who listens
+	w.Data.Tokenizer = data.TokenizerModel
 	again := open(t, w)
 	ev, err := Evaluate(context.Background(), again.Engine, again.Data.HeldOut, 0)
 	if err != nil {

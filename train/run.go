@@ -34,8 +34,11 @@ type Run struct {
 
 // Open prepares a run on dev: it resolves and checks the model, plans, checks
 // that the plan fits, reads and tokenises the text, and sets the weights. log
-// gets lines for the user. The caller closes the run, then the device.
+// gets lines for the user; it may be nil. The caller closes the run, then the device.
 func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...any)) (r *Run, err error) {
+	if log == nil {
+		log = func(string, ...any) {}
+	}
 	src, tok, weights, err := OpenModel(w.Model, w.Train.Weights)
 	if err != nil {
 		return nil, err
@@ -98,7 +101,7 @@ func (r *Run) checkPrompts(p *fsdp.Plan) error {
 // checkSteps checks a schedule whose length the text decides.
 func (r *Run) checkSteps() error {
 	s := r.Work.Train
-	if steps := s.Plan(r.Data.Train); s.Warmup+s.DecaySteps > steps {
+	if steps := s.StepsOver(r.Data.Train); s.Warmup+s.DecaySteps > steps {
 		return fmt.Errorf("train.warmup: warm-up (%d) and decay (train.decay_steps: %d) are longer than the run, whose epochs (train.epochs: %d) hold %d steps of %d sequences",
 			s.Warmup, s.DecaySteps, s.Epochs, steps, s.Batch)
 	}
@@ -164,7 +167,7 @@ func (r *Run) Export(dir string) error {
 // Outline says in a line what the run does.
 func (r *Run) Outline() string {
 	p, s := r.Engine.Plan, r.Work.Train
-	steps := s.Plan(r.Data.Train)
+	steps := s.StepsOver(r.Data.Train)
 	return fmt.Sprintf("%s parameters in %s, %d steps of %d × %d tokens, %s of memory, %s",
 		count(float64(p.Model.NumParams())), s.Precision, steps, s.Batch, p.SeqLen, Bytes(p.Arena), r.place())
 }
