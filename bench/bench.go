@@ -56,9 +56,14 @@ type Open func(threads int) (device.Device, error)
 func Run(ctx context.Context, s Settings, open Open, log func(format string, args ...any)) (*Results, error) {
 	src, err := model.Resolve(s.Model)
 	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
+		return nil, err
 	}
 	b := &bench{Settings: s, ctx: ctx, config: src.Config, open: open, log: log}
+	for _, typ := range s.Precisions { // what cannot be planned is refused before anything is measured
+		if _, err := fsdp.NewPlan(b.options(typ, true)); err != nil {
+			return nil, err
+		}
+	}
 	r := &Results{Format: Format, Time: time.Now().UTC().Truncate(time.Second), Host: record.ThisHost(), Build: record.ThisBuild(), Short: s.Short}
 	if err := b.machine(r); err != nil {
 		return nil, err
