@@ -116,9 +116,15 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		}
 		return list
 	}
+	inputs := func(ts ...device.Tensor) (list []span) {
+		for _, t := range ts {
+			list = append(list, p.span(t))
+		}
+		return append(list, p.span(p.in.Cos), p.span(p.in.Sin))
+	}
 	switch prog {
 	case &p.Micro[0], &p.Micro[1]:
-		d.reads = params(p.weight, p.Type)
+		d.reads = append(params(p.weight, p.Type), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos, p.in.Scale)...)
 		d.writes = append(params(p.grad, device.F32), p.span(p.loss))
 	case &p.Norm:
 		d.reads, d.writes = whole(p.grad), []span{p.span(p.norms)}
@@ -128,9 +134,15 @@ func (p *Plan) duty(prog *Program) (d duty) {
 			d.writes = append(d.writes, whole(p.weight)...)
 		}
 	case &p.Evaluation:
-		d.reads, d.writes = params(p.weight, p.Type), []span{p.span(p.loss)}
+		d.reads = append(params(p.weight, p.Type), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos)...)
+		d.writes = []span{p.span(p.loss)}
 	case &p.Prefill, &p.Decode:
-		d.reads, d.writes = params(p.weight, p.Type), []span{p.span(p.logits)}
+		in := p.decode[0]
+		if prog == &p.Decode {
+			in = p.decode[1]
+		}
+		d.reads = append(params(p.weight, p.Type), inputs(in.IDs, in.Pos, in.Cached, in.Last)...)
+		d.writes = []span{p.span(p.logits)}
 		for _, c := range p.caches {
 			d.writes = append(d.writes, p.span(c.K), p.span(c.V))
 		}

@@ -147,6 +147,20 @@ func TestAnOperandAnywhereElseIsFound(t *testing.T) {
 					if kind == Gradients && o.Access&device.Write != 0 && s.Cut != "update" {
 						wrong["a gap further"] = func(t *device.Tensor) { t.Off += 4 * paramAlign }
 					}
+					if kind == Gradients && o.Access&device.Write != 0 && prog != &p.Update {
+						for _, slot := range p.Units[s.Unit].Slots {
+							if int64(slot.Len()) == o.T.Len && 4*int64(slot.Off) != o.T.Off {
+								wrong["at "+slot.Name] = func(t *device.Tensor) { t.Off = 4 * int64(slot.Off) }
+							}
+						}
+					}
+					if kind == InputKind && readers(prog, *o.T) == 1 {
+						for k, b := range p.Buffers {
+							if b.Kind == kind && b.Bytes == p.Buffers[o.T.Buf-1].Bytes && o.T.Buf != device.Buf(k+1) {
+								wrong["in "+b.Name] = func(t *device.Tensor) { t.Buf = device.Buf(k + 1) }
+							}
+						}
+					}
 					for what, change := range wrong {
 						if err := verifyAfter(p, k, func(_ *Plan, q *Program) { change(device.Operands(q.Steps[i].Op)[j].T) }); err == nil {
 							t.Errorf("%s: with %s of %s %s, nothing is found wrong", name, o.Name, describe(p, prog, i), what)
@@ -156,6 +170,18 @@ func TestAnOperandAnywhereElseIsFound(t *testing.T) {
 			}
 		}
 	}
+}
+
+// readers counts the operands of a program that are t.
+func readers(prog *Program, t device.Tensor) (n int) {
+	for _, s := range prog.Steps {
+		for _, o := range device.Operands(s.Op) {
+			if *o.T == t {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func TestTwoLivesAtOneAddressAreFound(t *testing.T) {

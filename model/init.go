@@ -80,7 +80,7 @@ const quantileBits = 12
 // normalQuantiles returns the standard normal's quantiles at multiples of
 // 2^−12; the outermost two, which are infinite, are cut where the tail's mean
 // of its bin lies right. Linear between them, a draw costs one look-up and no
-// logarithm, and no weight is farther out than 3.7 standard deviations.
+// logarithm, and no weight is farther out than 4 standard deviations.
 var normalQuantiles = sync.OnceValue(func() *[1<<quantileBits + 1]float32 {
 	const n = 1 << quantileBits
 	var q [n + 1]float32

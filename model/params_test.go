@@ -92,7 +92,7 @@ func TestFreshWeightsAreNormal(t *testing.T) {
 				within[k] += 1 / float64(len(x))
 			}
 		}
-		if math.Abs(float64(v)) > 4.5 {
+		if math.Abs(float64(v)) > 4 {
 			t.Fatalf("a weight lies %v standard deviations out", v)
 		}
 	}
