@@ -1,0 +1,95 @@
+package fsdp
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the random plans")
+
+// anyOptions draws a plan of any shape, sizes of one included.
+func anyOptions(r *rand.Rand) Options {
+	kv, size := 1+r.IntN(3), 2*(1+r.IntN(12))
+	cfg := model.Config{
+		Family: "qwen3", Vocab: 2 + r.IntN(70), Hidden: 4 + r.IntN(40), Layers: 1 + r.IntN(3), Heads: kv * (1 + r.IntN(3)), KVHeads: kv, HeadSize: size,
+		MLP: 1 + r.IntN(50), MaxPositions: 64, NormEps: 1e-6, RopeTheta: 10000, InitStd: 0.2,
+		QKVBias: r.IntN(2) == 0, QKNorm: r.IntN(2) == 0, Tied: r.IntN(2) == 0,
+	}
+	return Options{
+		Model: cfg, Type: []device.DType{device.F32, device.BF16}[r.IntN(2)], Train: true, Eval: r.IntN(2) == 0,
+		Seqs: 1 + r.IntN(3), SeqLen: 1 + r.IntN(40), HeadRows: r.IntN(50),
+		Recompute: []Recompute{"", RecomputeNone, RecomputeSelective, RecomputeBlock}[r.IntN(4)], Optimizer: adamw,
+		Decoding: Decoding{Seqs: 1 + r.IntN(3), CacheLen: 1 + r.IntN(20), Prefill: 1 + r.IntN(24)},
+	}
+}
+
+// Any plan verifies, and the host's kernels make of it what the reference
+// makes: losses, gradients, and the logits that follow prompts of any lengths.
+// There is no optimizer's step before: its first goes by the sign of a gradient,
+// and rounding decides the sign of one that is all but zero.
+func TestAnyPlanRunsAsOnTheReference(t *testing.T) {
+	best, err := cpu.New(cpu.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := device.NewReference()
+	t.Cleanup(func() { best.Close(); reference.Close() })
+	for i := range uint64(30) {
+		s := *seed + i
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			o := anyOptions(rand.New(rand.NewPCG(s, 0)))
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("%+v; run it again: go test ./fsdp -run AnyPlan -args -seed %d", o, s)
+				}
+			})
+			run := func(dev device.Device) (*Engine, []float32) {
+				e := engine(t, o, dev)
+				initialise(t, e, s)
+				r := rand.New(rand.NewPCG(s, 2))
+				if err := e.MicroBatch(packed(r, o.Seqs, o.SeqLen, o.Model.Vocab), 0.25, true); err != nil {
+					t.Fatal(err)
+				}
+				next := make([][]int32, o.Decoding.Seqs)
+				for q := range next {
+					next[q] = make([]int32, r.IntN(o.Decoding.CacheLen+1))
+					for i := range next[q] {
+						next[q][i] = int32(r.IntN(o.Model.Vocab))
+					}
+				}
+				logits, err := e.Extend(next)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e, logits
+			}
+			got, gotLogits := run(best)
+			want, wantLogits := run(reference)
+			tolerance := 1e-3
+			if o.Type == device.BF16 {
+				tolerance = 0.2
+			}
+			if a, b := total(got.Losses()), total(want.Losses()); math.Abs(a-b) > tolerance*(math.Abs(b)+1e-3) {
+				t.Errorf("losses add up to %v, on the reference to %v", a, b)
+			}
+			if r := relative(gotLogits, wantLogits, 1e-3); r > tolerance {
+				t.Errorf("logits are off by %.2g", r)
+			}
+			var all, ref []float32
+			for _, p := range o.Model.Params() {
+				all, ref = append(all, got.Grad(p.Name)...), append(ref, want.Grad(p.Name)...)
+			}
+			if r := relative(all, ref, 1e-3); r > tolerance {
+				t.Errorf("gradients are off by %.2g", r)
+			}
+		})
+	}
+}
