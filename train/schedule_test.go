@@ -1,9 +1,12 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +106,53 @@ func TestDrawsFollowTheDistribution(t *testing.T) {
 		if again.choose(logits) != other.choose(logits) {
 			t.Fatalf("draw %d of one seed differs", i)
 		}
+	}
+}
+
+func TestTheNucleusIsThatOfTheWholeVocabularySorted(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		logits := make([]float32, 2+r.IntN(500))
+		for i := range logits {
+			logits[i] = float32(r.NormFloat64() * 6)
+		}
+		logits[0] = logits[1] // equals count too
+		c := chooser{temperature: 0.2 + r.Float64(), topP: []float64{0, 0.3, 0.9, 0.95, 0.999, 1}[r.IntN(6)], seed: r.Uint64()}
+		best := float64(slices.Max(logits))
+		order, probs, sum := make([]int, len(logits)), make([]float64, len(logits)), 0.0
+		for i, l := range logits {
+			order[i], probs[i] = i, math.Exp((float64(l)-best)/c.temperature)
+			sum += probs[i]
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(probs[b], probs[a]) })
+		nucleus, mass := map[int32]bool{}, 0.0
+		for i, id := range order {
+			if i > 0 && mass >= c.topP*sum {
+				break
+			}
+			nucleus[int32(id)] = true
+			mass += probs[id]
+		}
+		for range 20 {
+			if id := c.choose(logits); !nucleus[id] {
+				t.Fatalf("top_p %v: token %d was drawn, which is none of the likeliest %d", c.topP, id, len(nucleus))
+			}
+		}
+		if len(c.ids) < len(nucleus) {
+			t.Fatalf("top_p %v: %d of the %d tokens of the nucleus could be drawn", c.topP, len(c.ids), len(nucleus))
+		}
+	}
+}
+
+func BenchmarkChoose(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	logits := make([]float32, 151936)
+	for i := range logits {
+		logits[i] = float32(r.NormFloat64() * 3)
+	}
+	c := chooser{temperature: 0.8, topP: 0.95, seed: 1}
+	for b.Loop() {
+		c.choose(logits)
 	}
 }
 
