@@ -12,7 +12,7 @@ type MemoryRow struct {
 // rows add up to Arena.
 func (p *Plan) Memory() []MemoryRow {
 	var rows []MemoryRow
-	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, InputKind, Tables, Outputs, Caches} {
+	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, Inputs, Tables, Outputs, Caches} {
 		var n int64
 		for _, b := range p.Buffers {
 			if b.Kind == k {

@@ -17,7 +17,7 @@ const (
 	ComputeCopy Kind = "parameters (compute, bf16)"
 	Gradients   Kind = "gradients"
 	Moments     Kind = "optimizer moments"
-	InputKind   Kind = "batch"
+	Inputs      Kind = "batch"
 	Tables      Kind = "rotary tables"
 	Outputs     Kind = "losses, norms, logits"
 	Caches      Kind = "key-value caches"
@@ -181,27 +181,27 @@ func (p *Plan) inputs() {
 	if p.Train || p.Eval {
 		rows := p.Seqs * p.SeqLen
 		p.in = model.Inputs{
-			IDs:     p.keep("token ids", InputKind, device.I32, rows),
-			Targets: p.keep("targets", InputKind, device.I32, rows),
-			Start:   p.keep("document starts", InputKind, device.I32, rows),
-			Pos:     p.keep("positions", InputKind, device.I32, rows),
-			Scale:   p.keep("loss scale", InputKind, device.F32, 1),
+			IDs:     p.keep("token ids", Inputs, device.I32, rows),
+			Targets: p.keep("targets", Inputs, device.I32, rows),
+			Start:   p.keep("document starts", Inputs, device.I32, rows),
+			Pos:     p.keep("positions", Inputs, device.I32, rows),
+			Scale:   p.keep("loss scale", Inputs, device.F32, 1),
 		}
 		p.loss = p.keep("losses", Outputs, device.F32, rows)
 		positions = p.SeqLen
 	}
 	if p.Train {
 		p.norms = p.keep("squared norms", Outputs, device.F64, len(p.Units))
-		p.hyper = p.keep("learning rate and clip factor", InputKind, device.F32, device.HyperLen)
+		p.hyper = p.keep("learning rate and clip factor", Inputs, device.F32, device.HyperLen)
 	}
 	if d := p.Decoding; d.Seqs > 0 {
 		positions = max(positions, d.CacheLen)
 		for i, n := range []int{d.Prefill, 1} {
 			p.decode[i] = model.DecodeInputs{
-				IDs:    p.keep("new token ids", InputKind, device.I32, d.Seqs*n),
-				Pos:    p.keep("new positions", InputKind, device.I32, d.Seqs*n),
-				Cached: p.keep("cached rows", InputKind, device.I32, d.Seqs),
-				Last:   p.keep("last rows", InputKind, device.I32, d.Seqs),
+				IDs:    p.keep("new token ids", Inputs, device.I32, d.Seqs*n),
+				Pos:    p.keep("new positions", Inputs, device.I32, d.Seqs*n),
+				Cached: p.keep("cached rows", Inputs, device.I32, d.Seqs),
+				Last:   p.keep("last rows", Inputs, device.I32, d.Seqs),
 			}
 		}
 		p.logits = p.keep("logits", Outputs, device.F32, d.Seqs*c.Vocab)

@@ -154,7 +154,7 @@ func TestAnOperandAnywhereElseIsFound(t *testing.T) {
 							}
 						}
 					}
-					if kind == InputKind && readers(prog, *o.T) == 1 {
+					if kind == Inputs && readers(prog, *o.T) == 1 {
 						for k, b := range p.Buffers {
 							if b.Kind == kind && b.Bytes == p.Buffers[o.T.Buf-1].Bytes && o.T.Buf != device.Buf(k+1) {
 								wrong["in "+b.Name] = func(t *device.Tensor) { t.Buf = device.Buf(k + 1) }
