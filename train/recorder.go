@@ -33,10 +33,12 @@ func NewRecorder(dir *record.Dir, began time.Time, config any) (*Recorder, error
 		return nil, err
 	}
 	if r.events, err = dir.CreateEvents(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.progress.Close())
 	}
-	r.results, err = dir.CreateResults(began, config)
-	return r, err
+	if r.results, err = dir.CreateResults(began, config); err != nil {
+		return nil, errors.Join(err, r.progress.Close(), r.events.Close())
+	}
+	return r, nil
 }
 
 // Step implements Reporter.

@@ -36,6 +36,32 @@ func TestLearningRatesFollowTheirSchedule(t *testing.T) {
 	}
 }
 
+func TestRatesRiseOnceAndThenOnlyFall(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		steps := 1 + r.IntN(60)
+		s := Settings{LR: 1, MinLR: r.Float64(), Warmup: r.IntN(steps + 1), Schedule: []string{"cosine", "linear", "constant", "wsd"}[r.IntN(4)]}
+		s.DecaySteps = r.IntN(steps - s.Warmup + 1)
+		last := 0.0
+		for step := range steps {
+			rate := s.Rate(step, steps)
+			switch {
+			case !(rate > 0 && rate <= 1):
+				t.Fatalf("%+v: step %d of %d has the rate %v", s, step, steps, rate)
+			case step < s.Warmup && rate <= last:
+				t.Fatalf("%+v: the warm-up falls from %v to %v at step %d of %d", s, last, rate, step, steps)
+			case step >= s.Warmup && rate < s.MinLR:
+				t.Fatalf("%+v: the rate %v of step %d of %d is below the least", s, rate, step, steps)
+			case step > s.Warmup && rate > last:
+				t.Fatalf("%+v: the rate rises from %v to %v at step %d of %d", s, last, rate, step, steps)
+			case step == s.Warmup && rate != 1:
+				t.Fatalf("%+v: after the warm-up the rate of step %d of %d is %v", s, step, steps, rate)
+			}
+			last = rate
+		}
+	}
+}
+
 func TestAMicroBatchDividesTheBatch(t *testing.T) {
 	for _, c := range []struct{ batch, micro, length, want int }{
 		{8, 0, 512, 4}, {8, 0, 1 << 20, 1}, {7, 0, 512, 1}, {6, 0, 512, 3}, {8, 2, 16, 2}, {3, 0, 16, 3},
