@@ -101,6 +101,18 @@ func l2(x []float32) (n float64) {
 	return math.Sqrt(n)
 }
 
+// evaluated returns the logits of the last Evaluate, whose head must have run in
+// one piece.
+func evaluated(e *Engine) []float32 {
+	var t device.Tensor
+	for _, s := range e.Plan.Evaluation.Steps {
+		if h, ok := s.Op.(*device.HeadLoss); ok {
+			t = h.Logits
+		}
+	}
+	return e.at(t).F32()
+}
+
 func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 	names, err := golden.Names()
 	if err != nil {
@@ -121,13 +133,7 @@ func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 						t.Errorf("the evaluated loss is %v, transformers' is %v", loss, c.Loss)
 					}
 					if chunk == 0 {
-						var all device.Tensor
-						for _, s := range e.Plan.Evaluation.Steps {
-							if h, ok := s.Op.(*device.HeadLoss); ok {
-								all = h.Logits
-							}
-						}
-						logits := e.at(all).F32()
+						logits := evaluated(e)
 						if r := relative(logits, c.Logits, 0); r > 1e-5 {
 							t.Errorf("logits are off by %.2g of their norm", r)
 						}

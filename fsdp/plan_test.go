@@ -149,36 +149,6 @@ func TestAccumulationEqualsTheBigBatch(t *testing.T) {
 	})
 }
 
-func TestADocumentDoesNotSeeItsNeighbours(t *testing.T) {
-	onDevices(t, func(t *testing.T, dev device.Device) {
-		cfg := small(true)
-		e := engine(t, Options{Model: cfg, Type: device.F32, Eval: true, Seqs: 1, SeqLen: 24}, dev)
-		initialise(t, e, 5)
-		losses := func(a int32) []float32 {
-			b := Batch{make([]int32, 24), make([]int32, 24), make([]int32, 24), make([]int32, 24)}
-			for i := range 24 {
-				b.IDs[i], b.Targets[i], b.Pos[i] = int32(i*7)%61, int32(i*5)%61, int32(i)
-				if i < 10 {
-					b.IDs[i] = (b.IDs[i] + a) % 61
-				} else {
-					b.Start[i], b.Pos[i] = 10, int32(i-10)
-				}
-			}
-			if err := e.Evaluate(b); err != nil {
-				t.Fatal(err)
-			}
-			return slices.Clone(e.Losses())
-		}
-		x, y := losses(0), losses(3)
-		if i := firstDifference(x[10:], y[10:]); i >= 0 {
-			t.Errorf("changing the first document changed row %d of the second", i)
-		}
-		if i := firstDifference(x[:10], y[:10]); i < 0 {
-			t.Error("changing the first document did not change it")
-		}
-	})
-}
-
 func TestSequencesOfDifferentLengthsGenerateAsAlone(t *testing.T) {
 	onDevices(t, func(t *testing.T, dev device.Device) {
 		cfg := small(false)
