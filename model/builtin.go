@@ -1,5 +1,7 @@
 package model
 
+import "cmp"
+
 import "strings"
 
 // builtin is a shape that needs no download. The published ones are the figures of the base models'
@@ -13,6 +15,8 @@ var builtins = []builtin{
 	{"tiny", qwen2(Config{ // 3,150,144: the quickstart's
 		Vocab: 4096, Hidden: 192, Layers: 6, Heads: 3, KVHeads: 1, HeadSize: 64, MLP: 512,
 		MaxPositions: 2048, RopeTheta: 10000, Tied: true,
+		// With the 0.02 of wide models, attention of one so narrow takes long to begin to learn.
+		InitStd: 0.05,
 	})},
 	{"bench-27m", qwen2(Config{ // 26,753,536
 		Vocab: 8192, Hidden: 512, Layers: 8, Heads: 8, KVHeads: 2, HeadSize: 64, MLP: 1408,
@@ -52,7 +56,8 @@ var builtins = []builtin{
 
 // qwen2 adds what all Qwen2 and 2.5 models have in common.
 func qwen2(c Config) Config {
-	c.Family, c.QKVBias, c.NormEps, c.InitStd = "qwen2", true, 1e-6, 0.02
+	c.Family, c.QKVBias, c.NormEps = "qwen2", true, 1e-6
+	c.InitStd = cmp.Or(c.InitStd, 0.02)
 	return c
 }
 

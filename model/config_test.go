@@ -181,11 +181,11 @@ func TestEveryBuiltInShapeComesBackEqualFromItsFile(t *testing.T) {
 	}
 }
 
-// It runs only where PYTHON_TRANSFORMERS names a Python that has transformers 5.
+// It runs only where GOFSDP_PYTHON names a Python that has transformers 5.
 func TestTransformersLoadsWhatIsWritten(t *testing.T) {
-	python := os.Getenv("PYTHON_TRANSFORMERS")
+	python := os.Getenv("GOFSDP_PYTHON")
 	if python == "" {
-		t.Skip("PYTHON_TRANSFORMERS names no Python with transformers")
+		t.Skip("GOFSDP_PYTHON names no Python with transformers")
 	}
 	configs := map[string]string{}
 	for _, name := range BuiltinNames() {
