@@ -225,6 +225,44 @@ func TestAPlanThatCannotBeIsRefusedWithAllReasons(t *testing.T) {
 	}
 }
 
+// A product with each matrix forward, and two backward: neither more nor fewer.
+// So a term of a sum that is missing, which leaves no gap that the verifier
+// could see, is found too.
+func TestProductsAreThoseThatTheParametersAskFor(t *testing.T) {
+	for name, p := range shapes(t) {
+		var matrices, block int64
+		for _, m := range p.Model.Params() {
+			if len(m.Shape) == 2 && (m.Name != model.EmbedName || p.Model.Tied) {
+				matrices += int64(m.Len())
+				if m.Name != p.Model.HeadName() {
+					block += int64(m.Len())
+				}
+			}
+		}
+		head, rows := matrices-block, int64(p.Seqs*p.SeqLen)
+		micro := 6 * rows * matrices
+		if p.Recompute == RecomputeBlock {
+			// All of a block's but the last, whose output the backward needs not.
+			micro += 2 * rows * (block - int64(p.Model.Layers*p.Model.Hidden*p.Model.MLP))
+		}
+		d := p.Decoding
+		for prog, want := range map[*Program]int64{
+			&p.Micro[0]: micro, &p.Micro[1]: micro, &p.Evaluation: 2 * rows * matrices,
+			&p.Prefill: 2 * int64(d.Seqs) * (int64(d.Prefill)*block + head), &p.Decode: 2 * int64(d.Seqs) * (block + head),
+		} {
+			var got int64
+			for _, s := range prog.Steps {
+				if _, ok := s.Op.(*device.MatMul); ok {
+					got += s.Op.Cost().FLOPs
+				}
+			}
+			if got != want {
+				t.Errorf("%s: the products of program %s take %d FLOP, the parameters ask for %d", name, prog.Name, got, want)
+			}
+		}
+	}
+}
+
 func TestAMemoryTableAddsUpToTheArena(t *testing.T) {
 	p, err := NewPlan(Options{Model: small(false), Type: device.BF16, Train: true, Eval: true, Seqs: 2, SeqLen: 16, Decoding: Decoding{Seqs: 2, CacheLen: 32, Prefill: 8}})
 	if err != nil {
