@@ -64,7 +64,7 @@ func (p *Plan) verify(prog *Program) error {
 			b, r := p.Buffers[o.T.Buf-1], p.span(*o.T)
 			if b.Kind != Activations {
 				if !covers(d.writes, r) {
-					return fail(o, "the program has no business to write to %s there", b.Name)
+					return fail(o, "the program may not write to %s there", b.Name)
 				}
 				if b.Kind != Gradients && s.written(r) {
 					return fail(o, "it writes to %s again", b.Name)
