@@ -33,7 +33,7 @@ help: ## List the targets
 .PHONY: build
 build: need-go need-cc ## Build bin/gofsdp
 	@mkdir -p bin
-	go build -o bin/ ./cmd/gofsdp
+	go build -buildvcs=auto -o bin/ ./cmd/gofsdp
 
 .PHONY: train
 train: build ## Train a small model on Go's standard library, in about two minutes
