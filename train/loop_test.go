@@ -382,6 +382,9 @@ func TestAStepAllocatesNothingAndMemoryDoesNotGrow(t *testing.T) {
 	if grown := resident(t) - before; grown > 4<<20 {
 		t.Errorf("memory grew by %d bytes from step 5 to step 200", grown)
 	}
+	if dev.Info().ISA == "go" {
+		return // without C the reference takes the kernels' place, and it allocates
+	}
 	// Steps within one epoch.
 	step := 199
 	if n := testing.AllocsPerRun(20, func() { run(step) }); n != 0 {
