@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -76,13 +77,16 @@ func (s *hostStream) run() {
 	}
 }
 
-// execute turns a panic into an error: one about a value in memory as it is,
-// any other with the operation's name and the place.
+// execute turns a panic into an error: one with an error of the operation's as it
+// is, any other, which is a mistake of the program, with the operation's name
+// and the place.
 func (s *hostStream) execute(op Op) (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
-		case *IndexError:
+		case runtime.Error:
+			err = fmt.Errorf("stream %s: %s: %w\n%s", s.name, Name(op), p, debug.Stack())
+		case error:
 			err = fmt.Errorf("stream %s: %w", s.name, p)
 		default:
 			err = fmt.Errorf("stream %s: %s: %v\n%s", s.name, Name(op), p, debug.Stack())
