@@ -202,7 +202,7 @@ func (b *bench) engine(o fsdp.Options, dev device.Device, s *Startup) (*fsdp.Eng
 		return nil, err
 	}
 	s.Plan = lap()
-	e, err := fsdp.NewEngine(plan, dev)
+	e, err := fsdp.NewEngine(plan, dev, fsdp.Comms{})
 	if err != nil {
 		return nil, err
 	}

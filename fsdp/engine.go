@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/device"
 )
 
@@ -17,16 +18,22 @@ type Engine struct {
 	dev    device.Device
 	stream device.Stream
 	arena  device.Buffer
+	comms  Comms
 	bound  map[*Program]*program
 
 	logits []float32 // [Decoding.Seqs,Vocab]: of each sequence's newest token
 	cached []int     // rows in each sequence's caches
 }
 
-// program is a Program whose operations have addresses.
+// Comms are a rank's ends of its groups along the mesh's axes, nil along an axis
+// of one rank.
+type Comms [2]collective.Comm
+
+// program is a Program whose operations have addresses. A collective is several.
 type program struct {
-	plan *Program
-	ops  []device.Op
+	plan  *Program
+	ops   []device.Op
+	steps []int // by operation: the step that it is of
 }
 
 // Batch is one micro-batch, rows of all its sequences one after the other.
@@ -34,27 +41,35 @@ type Batch struct {
 	IDs, Targets, Start, Pos []int32
 }
 
-// NewEngine allocates the plan's arena on dev and binds the plan to it. Weights
-// are zero until Param's slices are filled and Refresh is called.
-func NewEngine(p *Plan, dev device.Device) (*Engine, error) {
+// NewEngine allocates the plan's arena on dev and binds the plan to it. comms
+// are this rank's ends of the groups across and within, nil along an axis of one
+// rank; all ranks make their engines at once, since binding a collective waits
+// for the others. Weights are zero until those of Owned are filled and Refresh
+// is called.
+func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
+	for a, c := range comms {
+		axis := Axis(a)
+		if n := p.Mesh.Along(axis); n > 1 && (c == nil || c.Size() != n || c.Rank() != p.Mesh.At(p.Rank, axis)) {
+			return nil, fmt.Errorf("fsdp: rank %d of a mesh of %v has no fitting end of the group %v", p.Rank, p.Mesh, axis)
+		}
+	}
 	arena, err := dev.Alloc(p.Arena)
 	if err != nil {
 		return nil, fmt.Errorf("fsdp: the plan's %d bytes of memory: %w", p.Arena, err)
 	}
-	if arena.Host == nil {
-		return nil, errors.Join(fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name), dev.Free(arena))
-	}
-	e := &Engine{Plan: p, dev: dev, stream: dev.NewStream("compute"), arena: arena, bound: map[*Program]*program{}}
-	for _, prog := range p.Programs() {
-		b := &program{plan: prog}
-		for _, s := range prog.Steps {
-			op := device.Clone(s.Op)
-			for _, o := range device.Operands(op) {
-				*o.T = e.at(*o.T)
-			}
-			b.ops = append(b.ops, op)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, dev.Free(arena))
 		}
-		e.bound[prog] = b
+	}()
+	if arena.Host == nil {
+		return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
+	}
+	e = &Engine{Plan: p, dev: dev, stream: dev.NewStream("compute"), arena: arena, comms: comms, bound: map[*Program]*program{}}
+	for _, prog := range p.Programs() {
+		if err := e.bind(prog); err != nil {
+			return nil, err
+		}
 	}
 	cos, sin := p.Model.RopeTables(int(p.in.Cos.Len) * 2 / p.Model.HeadSize)
 	copy(e.at(p.in.Cos).F32(), cos)
@@ -63,6 +78,29 @@ func NewEngine(p *Plan, dev device.Device) (*Engine, error) {
 		e.logits, e.cached = make([]float32, n*p.Model.Vocab), make([]int, n)
 	}
 	return e, nil
+}
+
+// bind gives a program's operations their addresses.
+func (e *Engine) bind(prog *Program) error {
+	b := &program{plan: prog}
+	for i, s := range prog.Steps {
+		op := device.Clone(s.Op)
+		for _, o := range device.Operands(op) {
+			*o.T = e.at(*o.T)
+		}
+		ops := []device.Op{op}
+		if c, ok := op.(collective.Op); ok {
+			var err error
+			if ops, err = e.comms[s.Axis].Bind(c); err != nil {
+				return fmt.Errorf("fsdp: program %s: %w", prog.Name, err)
+			}
+		}
+		for _, op := range ops {
+			b.ops, b.steps = append(b.ops, op), append(b.steps, i)
+		}
+	}
+	e.bound[prog] = b
+	return nil
 }
 
 // Close gives the memory back. The device stays open.
@@ -76,33 +114,46 @@ func (e *Engine) at(t device.Tensor) device.Tensor {
 	return t
 }
 
-// Param returns a parameter's master weights in place. After writing them call
+// Owned returns what this rank holds of a parameter's master weights, in place,
+// and the index of the first of these elements. After writing to them call
 // Refresh.
-func (e *Engine) Param(name string) []float32 { return e.slot(name, e.Plan.master).F32() }
+func (e *Engine) Owned(param string) (weights []float32, first int) {
+	p := e.Plan
+	s := p.slot(param)
+	own := p.held(p.Units[s.Unit].Len, p.rows.end)
+	from, to := max(s.Off, own.from), min(s.Off+s.Len(), own.to)
+	if from >= to {
+		return nil, 0
+	}
+	return e.at(p.flat(p.master[s.Unit], device.F32, from-own.from, to-from)).F32(), from - s.Off
+}
 
-// Grad returns a parameter's gradient in place.
-func (e *Engine) Grad(name string) []float32 { return e.slot(name, e.Plan.grad).F32() }
+// Param returns a parameter's master weights in place, all of them: it is for
+// plans that do not shard them.
+func (e *Engine) Param(name string) []float32 {
+	w, _ := e.Owned(name)
+	if n := e.Plan.slot(name).Len(); len(w) != n {
+		panic(fmt.Sprintf("fsdp: rank %d holds %d of the %d elements of %s", e.Plan.Rank, len(w), n, name))
+	}
+	return w
+}
 
-func (e *Engine) slot(name string, units []device.Buf) device.Tensor {
+// Grad returns a parameter's gradient in place, where the plan keeps it whole.
+func (e *Engine) Grad(name string) []float32 {
 	s := e.Plan.slot(name)
-	return e.at(e.Plan.flat(units[s.Unit], device.F32, s.Off, s.Len()))
+	return e.at(e.Plan.gradient(s.Unit, extent{s.Off, s.Off + s.Len()})).F32()
 }
 
 // Refresh brings the weights that compute in line with the master weights.
-func (e *Engine) Refresh() error {
-	p := e.Plan
-	if p.Type == device.F32 {
-		return nil
-	}
-	for i, u := range p.Units {
-		e.stream.Launch(&device.Cast{Src: e.at(p.flat(p.master[i], device.F32, 0, u.Len)), Dst: e.at(p.flat(p.weight[i], device.BF16, 0, u.Len)), N: u.Len})
-	}
-	return e.stream.Sync()
-}
+func (e *Engine) Refresh() error { return e.run(&e.Plan.Refresh, e.stream) }
 
 // run executes a program on stream and waits for it.
 func (e *Engine) run(p *Program, stream device.Stream) error {
-	for _, op := range e.bound[p].ops {
+	b := e.bound[p]
+	if b == nil {
+		return nil // nothing to do on this mesh
+	}
+	for _, op := range b.ops {
 		stream.Launch(op)
 	}
 	if err := stream.Sync(); err != nil {
@@ -151,18 +202,68 @@ func (e *Engine) Evaluate(b Batch) error {
 // target is masked. It is overwritten by the next batch.
 func (e *Engine) Losses() []float32 { return e.at(e.Plan.loss).F32() }
 
-// SquaredNorm returns the gradient's squared norm over all units: float64 sums
-// as device.SumSquares defines them, units in order. It is not finite where
-// any gradient is not.
-func (e *Engine) SquaredNorm() (float64, error) {
-	if err := e.run(&e.Plan.Norm, e.stream); err != nil {
-		return 0, err
+// Agreement is what all ranks know alike of a step before they use it.
+type Agreement struct {
+	Loss        float64 // summed over ranks, in their order
+	SquaredNorm float64 // of the whole gradient; not finite where any of it is not
+	Stop        bool    // a rank wishes to stop
+}
+
+// Agree adds up what is left of the gradients to add, takes their squared norm
+// and tells the other ranks of it, of this rank's summed loss and of its wish to
+// stop. The norm is that of one rank under every strategy: float64 sums as
+// device.SumSquares defines them, over each finest shard of each unit, units in
+// order, then ranks in order.
+func (e *Engine) Agree(loss float64, stop bool) (Agreement, error) {
+	for _, prog := range []*Program{&e.Plan.Reduce, &e.Plan.Norm} {
+		if err := e.run(prog, e.stream); err != nil {
+			return Agreement{}, err
+		}
 	}
-	var sum float64
-	for _, x := range e.at(e.Plan.norms).F64() {
-		sum += x
+	p, n := e.Plan, e.Plan.Mesh.Size()
+	slots := e.at(p.norms).F64()
+	return e.agree(loss, stop, func(rank int) (sum float64) {
+		for u := range p.Units {
+			sum += slots[u*n+p.finest(rank)]
+		}
+		return sum
+	})
+}
+
+// Total returns the sum of a number of each rank, in the order of ranks.
+func (e *Engine) Total(x float64) (float64, error) {
+	a, err := e.agree(x, false, func(int) float64 { return 0 })
+	return a.Loss, err
+}
+
+// agree exchanges numbers: for each rank the squared norm of its finest shard,
+// which the first that holds it tells, then each rank's loss, then the wishes
+// to stop. Only one rank gives a number, the others zero, so sums are exact.
+func (e *Engine) agree(loss float64, stop bool, norm func(rank int) float64) (a Agreement, err error) {
+	p, n := e.Plan, e.Plan.Mesh.Size()
+	if n == 1 {
+		return Agreement{Loss: loss, SquaredNorm: norm(0), Stop: stop}, nil
 	}
-	return sum, nil
+	x := e.at(p.agreed).F64()
+	clear(x)
+	for r := range n {
+		if f := p.finest(r); p.first(p.rows.end) && p.holds(f) {
+			x[r] = norm(r)
+		}
+	}
+	x[n+p.Rank] = loss
+	if stop {
+		x[2*n] = 1
+	}
+	if err := e.run(&p.Agree, e.stream); err != nil {
+		return a, err
+	}
+	for r := range n {
+		a.SquaredNorm += x[r]
+		a.Loss += x[n+r]
+	}
+	a.Stop = x[2*n] > 0
+	return a, nil
 }
 
 // Hyper is what the optimizer is told each step; device.AdamW says how it uses
@@ -202,7 +303,7 @@ func (e *Engine) Describe(op device.Op, operand string) string {
 			if o != op {
 				continue
 			}
-			s := b.plan.Steps[i]
+			s := b.plan.Steps[b.steps[i]]
 			where := fmt.Sprintf("%s, %s, %s", b.plan.Name, e.Plan.Units[s.Unit].Name, s.Cut)
 			for _, x := range device.Operands(s.Op) {
 				if x.Name == operand {

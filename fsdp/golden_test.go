@@ -45,7 +45,7 @@ func engine(t testing.TB, o Options, dev device.Device) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := NewEngine(p, dev)
+	e, err := NewEngine(p, dev, Comms{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,11 +194,11 @@ func TestTwentyStepsEqualPyTorch(t *testing.T) {
 					if loss := sum / float64(s.Valid); math.Abs(loss/s.Loss-1) > 1e-4 {
 						t.Errorf("step %d: the loss is %v, PyTorch's is %v", i, loss, s.Loss)
 					}
-					sq, err := e.SquaredNorm()
+					a, err := e.Agree(sum, false)
 					if err != nil {
 						t.Fatal(err)
 					}
-					norm := math.Sqrt(sq)
+					norm := math.Sqrt(a.SquaredNorm)
 					if math.Abs(norm/s.Norm-1) > 1e-4 {
 						t.Errorf("step %d: the gradient's norm is %v, PyTorch's is %v", i, norm, s.Norm)
 					}

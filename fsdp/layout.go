@@ -22,11 +22,11 @@ type Unit struct {
 	Name    string
 	Slots   []Slot
 	Decayed int // elements [0,Decayed) decay, gaps included
-	Len     int // a multiple of 1,024
+	Len     int // a multiple of 1,024 for each rank
 }
 
-// layout places a unit's parameters.
-func layout(index int, mu model.Unit) Unit {
+// layout places a unit's parameters. Only the tail depends on the ranks.
+func layout(index int, mu model.Unit, ranks int) Unit {
 	u := Unit{Name: mu.Name}
 	off := 0
 	for _, decay := range []bool{true, false} {
@@ -41,8 +41,23 @@ func layout(index int, mu model.Unit) Unit {
 			u.Decayed = off
 		}
 	}
-	u.Len = roundUp(off, shardAlign)
+	u.Len = roundUp(off, shardAlign*ranks)
 	return u
+}
+
+// gaps returns what of the vector belongs to no parameter.
+func (u Unit) gaps() (list []extent) {
+	at := 0
+	for _, s := range u.Slots {
+		if s.Off > at {
+			list = append(list, extent{at, s.Off})
+		}
+		at = s.Off + s.Len()
+	}
+	if u.Len > at {
+		list = append(list, extent{at, u.Len})
+	}
+	return list
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }

@@ -25,11 +25,11 @@ func train(t testing.TB, e *Engine, seed uint64, steps int) {
 				t.Fatal(err)
 			}
 		}
-		sq, err := e.SquaredNorm()
+		a, err := e.Agree(0, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Update(Hyper{LR: 1e-2, GradScale: min(1, 1/math.Sqrt(sq)), Step: step + 1}); err != nil {
+		if err := e.Update(Hyper{LR: 1e-2, GradScale: min(1, 1/math.Sqrt(a.SquaredNorm)), Step: step + 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestGapsBetweenParametersStayZero(t *testing.T) {
 					if typ == device.F32 {
 						continue
 					}
-					for j, x := range e.at(e.Plan.flat(e.Plan.weight[i], typ, 0, u.Len)).BF16() {
+					for j, x := range e.at(e.Plan.flat(e.Plan.lasting(i), typ, 0, u.Len)).BF16() {
 						if gap[j] && x != 0 {
 							t.Fatalf("element %d of the bf16 copy of %s, which belongs to no parameter, is %#x", j, u.Name, x)
 						}
@@ -174,7 +174,7 @@ func TestTheWeightsThatComputeAreTheMastersRounded(t *testing.T) {
 			initialise(t, e, 5)
 			train(t, e, 3, 1)
 			for i, u := range e.Plan.Units {
-				rounded = append(rounded, e.at(e.Plan.flat(e.Plan.weight[i], device.BF16, 0, u.Len)).BF16()...)
+				rounded = append(rounded, e.at(e.Plan.flat(e.Plan.lasting(i), device.BF16, 0, u.Len)).BF16()...)
 				exact = append(exact, e.at(e.Plan.flat(e.Plan.master[i], device.F32, 0, u.Len)).F32()...)
 			}
 			return rounded, exact
@@ -454,10 +454,10 @@ func TestTheEngineAllocatesNothing(t *testing.T) {
 	b := packed(rand.New(rand.NewPCG(3, 4)), 2, 16, cfg.Vocab)
 	prompt := [][]int32{{1, 2, 3, 4, 5, 6}}
 	for name, f := range map[string]func() error{
-		"MicroBatch":  func() error { return e.MicroBatch(b, 1, true) },
-		"SquaredNorm": func() error { _, err := e.SquaredNorm(); return err },
-		"Update":      func() error { return e.Update(Hyper{LR: 1e-3, GradScale: 1, Step: 1}) },
-		"Evaluate":    func() error { return e.Evaluate(b) },
+		"MicroBatch": func() error { return e.MicroBatch(b, 1, true) },
+		"Agree":      func() error { _, err := e.Agree(0, false); return err },
+		"Update":     func() error { return e.Update(Hyper{LR: 1e-3, GradScale: 1, Step: 1}) },
+		"Evaluate":   func() error { return e.Evaluate(b) },
 		"Extend": func() error {
 			e.Forget()
 			_, err := e.Extend(prompt)

@@ -49,6 +49,19 @@ type Options struct {
 	Optimizer Optimizer
 	Seed      uint64 // of stochastic rounding
 	Decoding  Decoding
+
+	// Mesh and Strategy say among how many ranks what is spread, Rank which of
+	// them this plan is for. All ranks' plans differ only in which parts are
+	// their own.
+	Mesh     Mesh
+	Rank     int
+	Strategy Strategy // empty: no_shard
+	// KeepWeights keeps gathered weights from the forward for the backward
+	// (reshard_after_forward: false).
+	KeepWeights bool
+	// LateReduce adds up whole gradients over the micro-batches of a step and
+	// reduces them once at its end: fewer collectives, more memory.
+	LateReduce bool
 }
 
 // headBytes bounds a chunk of logits: large enough that packing the head's
@@ -68,6 +81,12 @@ func (o *Options) check() error {
 		if o.SeqLen > o.Model.MaxPositions {
 			bad("sequences of %d tokens are longer than the model's %d positions (max_position_embeddings)", o.SeqLen, o.Model.MaxPositions)
 		}
+	}
+	if o.Mesh.Across < 0 || o.Mesh.Within < 0 || o.Rank < 0 || o.Rank >= o.Mesh.Size() {
+		bad("there is no rank %d in a mesh of %d x %d", o.Rank, o.Mesh.Across, o.Mesh.Within)
+	}
+	if _, ok := strategies[o.Strategy]; !ok && o.Strategy != "" {
+		bad("strategy %q is none of %s", o.Strategy, strategyNames())
 	}
 	switch o.Recompute {
 	case "", RecomputeNone, RecomputeSelective, RecomputeBlock:

@@ -14,7 +14,7 @@ type Kind string
 // all others keep what they hold.
 const (
 	Parameters  Kind = "parameters (master, f32)"
-	ComputeCopy Kind = "parameters (compute, bf16)"
+	ComputeCopy Kind = "parameters (compute)"
 	Gradients   Kind = "gradients"
 	Moments     Kind = "optimizer moments"
 	Inputs      Kind = "batch"
@@ -37,6 +37,7 @@ type Step struct {
 	Op   device.Op
 	Unit int    // index of the unit whose weights it uses
 	Cut  string // the cut point: where in the unit
+	Axis Axis   // of a collective
 }
 
 // Program is a list of operations that run in order.
@@ -57,20 +58,25 @@ type Plan struct {
 	// Micro holds forward and backward of a micro-batch: [0] for a step's
 	// first, which overwrites gradients, [1] for the others, which add.
 	Micro      [2]Program
-	Norm       Program // squared norms of the gradients, a unit each
-	Update     Program // AdamW
+	Reduce     Program // what of the gradients is added up over ranks only at the step's end
+	Norm       Program // squared norms of the gradients, by unit and finest shard
+	Agree      Program // the small all-reduce of a step
+	Update     Program // AdamW, and the weights that compute brought in line
+	Refresh    Program // the weights that compute brought in line with the master weights
 	Evaluation Program // forward and losses
 	// Prefill and Decode generate; see model.Decoder.Decode.
 	Prefill, Decode Program
 
 	slots  map[string]Slot
-	master []device.Buf // by unit
-	weight []device.Buf // by unit: what computes; master where that is F32
-	grad   []device.Buf
+	rows   strategy     // how things are spread on this mesh
+	master []device.Buf // by unit, spread as rows.end; m and v alike
+	copies []device.Buf // by unit, spread as rows.params: what computes, 0 where the master weights do
+	grad   []device.Buf // by unit, spread as rows.between
 	m, v   []device.Buf
 	in     model.Inputs
 	loss   device.Tensor         // [T] F32
-	norms  device.Tensor         // [units] F64
+	norms  device.Tensor         // [units,ranks] F64, finest shards in the order of their places
+	agreed device.Tensor         // F64; see Engine.agree
 	hyper  device.Tensor         // [HyperLen] F32
 	decode [2]model.DecodeInputs // prefill, decode
 	logits device.Tensor         // [Decoding.Seqs,Vocab] F32
@@ -82,9 +88,9 @@ func NewPlan(o Options) (*Plan, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Plan{Options: o, slots: map[string]Slot{}}
+	p := &Plan{Options: o, slots: map[string]Slot{}, rows: o.row()}
 	for i, mu := range o.Model.Units() {
-		u := layout(i, mu)
+		u := layout(i, mu, o.Mesh.Size())
 		p.Units = append(p.Units, u)
 		for _, s := range u.Slots {
 			p.slots[s.Name] = s
@@ -96,9 +102,14 @@ func NewPlan(o Options) (*Plan, error) {
 	if o.Train {
 		p.Micro[0] = p.program("micro-batch (first)", p.micro(false))
 		p.Micro[1] = p.program("micro-batch", p.micro(true))
+		p.Reduce = p.program("reduce", p.reduce)
 		p.Norm = p.program("norm", p.norm)
 		p.Update = p.program("update", p.update)
 	}
+	if o.Mesh.Size() > 1 {
+		p.Agree = p.program("agree", p.agree)
+	}
+	p.Refresh = p.program("refresh", p.refresh)
 	if o.Eval {
 		p.Evaluation = p.program("evaluation", p.evaluation)
 	}
@@ -117,7 +128,7 @@ func NewPlan(o Options) (*Plan, error) {
 // Programs returns those that the plan contains.
 func (p *Plan) Programs() []*Program {
 	var list []*Program
-	for _, prog := range []*Program{&p.Micro[0], &p.Micro[1], &p.Norm, &p.Update, &p.Evaluation, &p.Prefill, &p.Decode} {
+	for _, prog := range []*Program{&p.Micro[0], &p.Micro[1], &p.Reduce, &p.Norm, &p.Agree, &p.Update, &p.Refresh, &p.Evaluation, &p.Prefill, &p.Decode} {
 		if len(prog.Steps) > 0 {
 			list = append(list, prog)
 		}
@@ -156,21 +167,23 @@ func align(n int64) int64 { return (n + 255) &^ 255 }
 
 // state lays out what lasts from step to step.
 func (p *Plan) state() {
+	computes := p.rows.params != p.rows.end || p.Type != device.F32 && (!p.rows.params.has(sharded) || p.Optimizer.Stochastic)
 	for _, u := range p.Units {
-		m := p.keep(u.Name+" weights", Parameters, device.F32, u.Len).Buf
-		w := m
-		if p.Type == device.BF16 {
-			w = p.keep(u.Name+" weights (bf16)", ComputeCopy, device.BF16, u.Len).Buf
+		p.master = append(p.master, p.keep(u.Name+" weights", Parameters, device.F32, p.held(u.Len, p.rows.end).len()).Buf)
+		var c device.Buf
+		if computes {
+			c = p.keep(u.Name+" computing weights", ComputeCopy, p.Type, p.held(u.Len, p.rows.params).len()).Buf
 		}
-		p.master, p.weight = append(p.master, m), append(p.weight, w)
+		p.copies = append(p.copies, c)
 	}
 	if !p.Train {
 		return
 	}
 	for _, u := range p.Units {
-		p.grad = append(p.grad, p.keep(u.Name+" gradient", Gradients, device.F32, u.Len).Buf)
-		p.m = append(p.m, p.keep(u.Name+" first moment", Moments, device.F32, u.Len).Buf)
-		p.v = append(p.v, p.keep(u.Name+" second moment", Moments, device.F32, u.Len).Buf)
+		n := p.held(u.Len, p.rows.end).len()
+		p.grad = append(p.grad, p.keep(u.Name+" gradient", Gradients, device.F32, p.held(u.Len, p.rows.between).len()).Buf)
+		p.m = append(p.m, p.keep(u.Name+" first moment", Moments, device.F32, n).Buf)
+		p.v = append(p.v, p.keep(u.Name+" second moment", Moments, device.F32, n).Buf)
 	}
 }
 
@@ -191,8 +204,11 @@ func (p *Plan) inputs() {
 		positions = p.SeqLen
 	}
 	if p.Train {
-		p.norms = p.keep("squared norms", Outputs, device.F64, len(p.Units))
+		p.norms = p.keep("squared norms", Outputs, device.F64, len(p.Units)*p.Mesh.Size())
 		p.hyper = p.keep("learning rate and clip factor", Inputs, device.F32, device.HyperLen)
+	}
+	if n := p.Mesh.Size(); n > 1 {
+		p.agreed = p.keep("agreement", Inputs, device.F64, agreeLen(n))
 	}
 	if d := p.Decoding; d.Seqs > 0 {
 		positions = max(positions, d.CacheLen)

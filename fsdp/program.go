@@ -13,15 +13,18 @@ type builder struct {
 	plan    *Plan
 	prog    *Program
 	unit    int
-	written map[string]bool // gradients that this step has written to
-	all     bool            // every gradient counts as written
+	written map[string]bool // gradients that this micro-batch has written to
+	add     bool            // gradients that last hold the sum of earlier micro-batches
+
+	weights map[int]device.Buf // by unit: gathered weights
+	grads   map[int]device.Buf // by unit: whole gradients of this micro-batch, where those do not last
 }
 
 // program collects what emit emits and places its activations.
 func (p *Plan) program(name string, emit func(*builder)) Program {
 	prog := Program{Name: name}
 	first := len(p.Buffers)
-	emit(&builder{plan: p, prog: &prog, written: map[string]bool{}})
+	emit(&builder{plan: p, prog: &prog, written: map[string]bool{}, weights: map[int]device.Buf{}, grads: map[int]device.Buf{}})
 	p.place(&prog, first)
 	return prog
 }
@@ -29,15 +32,26 @@ func (p *Plan) program(name string, emit func(*builder)) Program {
 // Weight implements model.Emitter.
 func (b *builder) Weight(param string) device.Tensor {
 	s := b.plan.slot(param)
-	return b.plan.flat(b.plan.weight[s.Unit], b.plan.Type, s.Off, s.Len())
+	buf := b.plan.lasting(s.Unit)
+	if buf == 0 {
+		if buf = b.weights[s.Unit]; buf == 0 {
+			panic("fsdp: nobody has gathered " + param)
+		}
+	}
+	return b.plan.flat(buf, b.plan.Type, s.Off, s.Len())
 }
 
 // Grad implements model.Emitter.
 func (b *builder) Grad(param string) (device.Tensor, bool) {
-	s := b.plan.slot(param)
-	acc := b.all || b.written[param]
+	s, p := b.plan.slot(param), b.plan
+	buf, add := p.grad[s.Unit], b.written[param]
+	if p.rows.between.has(sharded) {
+		buf = b.gradient()
+	} else {
+		add = add || b.add
+	}
 	b.written[param] = true
-	return b.plan.flat(b.plan.grad[s.Unit], device.F32, s.Off, s.Len()), acc
+	return p.flat(buf, device.F32, s.Off, s.Len()), add
 }
 
 // Value implements model.Emitter.
@@ -48,11 +62,13 @@ func (b *builder) Value(name string, typ device.DType, n int) device.Tensor {
 }
 
 // Emit implements model.Emitter. A wrong operation is this program's mistake.
-func (b *builder) Emit(cut string, op device.Op) {
-	if err := op.Check(); err != nil {
-		panic(fmt.Sprintf("fsdp: %s, %s: %v", b.plan.Units[b.unit].Name, cut, err))
+func (b *builder) Emit(cut string, op device.Op) { b.step(Step{Op: op, Unit: b.unit, Cut: cut}) }
+
+func (b *builder) step(s Step) {
+	if err := s.Op.Check(); err != nil {
+		panic(fmt.Sprintf("fsdp: %s, %s: %v", b.plan.Units[s.Unit].Name, s.Cut, err))
 	}
-	b.prog.Steps = append(b.prog.Steps, Step{Op: op, Unit: b.unit, Cut: cut})
+	b.prog.Steps = append(b.prog.Steps, s)
 }
 
 func (p *Plan) decoder(seqs, seqLen int) *model.Decoder {
@@ -62,20 +78,29 @@ func (p *Plan) decoder(seqs, seqLen int) *model.Decoder {
 	}
 }
 
-// micro emits forward and backward of a micro-batch.
+// micro emits forward and backward of a micro-batch. Weights are gathered as a
+// unit begins; they are released behind it, but for the last block's, which
+// the backward begins with, and reduced gradients follow each unit's backward.
 func (p *Plan) micro(add bool) func(*builder) {
 	return func(b *builder) {
-		b.all = add
+		b.add = add
 		d, acts := p.decoder(p.Seqs, p.SeqLen), make([]model.Acts, p.Model.Layers)
+		b.enter(0)
 		s := d.Embed(b, p.in)
+		b.leave(p.KeepWeights)
 		for l := range acts {
-			b.unit = 1 + l
+			b.enter(1 + l)
 			s, acts[l] = d.Block(b, l, p.in, s)
+			b.leave(p.KeepWeights || l == len(acts)-1)
 		}
-		b.unit = d.HeadUnit()
+		b.enter(d.HeadUnit())
 		dh := d.HeadLoss(b, p.in, s, p.loss, true)
+		b.leave(false)
+		if !p.Model.Tied {
+			b.settle()
+		}
 		for l := len(acts) - 1; l >= 0; l-- {
-			b.unit = 1 + l
+			b.enter(1 + l)
 			a := acts[l]
 			switch p.Recompute {
 			case RecomputeSelective:
@@ -84,63 +109,101 @@ func (p *Plan) micro(add bool) func(*builder) {
 				a = d.RecomputeBlock(b, l, p.in, a)
 			}
 			dh = d.BlockBackward(b, l, p.in, a, dh)
+			b.leave(false)
+			b.settle()
 		}
-		b.unit = 0
+		b.unit = 0 // the gradient of the look-up needs no weights
 		d.EmbedBackward(b, p.in, dh)
+		b.settle()
 	}
 }
 
 func (p *Plan) evaluation(b *builder) {
 	d := p.decoder(p.Seqs, p.SeqLen)
+	b.enter(0)
 	s := d.Embed(b, p.in)
+	b.leave(p.KeepWeights)
 	for l := range p.Model.Layers {
-		b.unit = 1 + l
+		b.enter(1 + l)
 		s, _ = d.Block(b, l, p.in, s)
+		b.leave(false)
 	}
-	b.unit = d.HeadUnit()
+	b.enter(d.HeadUnit())
 	d.HeadLoss(b, p.in, s, p.loss, false)
 }
 
 func (p *Plan) decoding(which, seqLen int) func(*builder) {
 	return func(b *builder) {
 		d := p.decoder(p.Decoding.Seqs, seqLen)
-		d.Decode(b, p.decode[which], p.caches, p.Decoding.CacheLen, p.logits, func(u int) { b.unit = u })
+		d.Decode(b, p.decode[which], p.caches, p.Decoding.CacheLen, p.logits, func(u int) {
+			b.leave(false)
+			b.enter(u)
+		})
 	}
 }
 
-// norm emits the squared norm of each unit's gradient. Gaps and tail are zero.
+// norm emits the squared norm of each unit's gradient, a finest shard at a
+// time, so that its sum is the same under every strategy. Gaps and tail are
+// zero.
 func (p *Plan) norm(b *builder) {
+	ranks := p.Mesh.Size()
 	for i, u := range p.Units {
 		b.unit = i
-		b.Emit("norm", &device.SumSquares{X: p.flat(p.grad[i], device.F32, 0, u.Len), Out: p.norms.Slice(int64(i), 1), N: u.Len})
+		n := u.Len / ranks
+		for at := p.held(u.Len, p.rows.end).from; at < p.held(u.Len, p.rows.end).to; at += n {
+			b.Emit("norm", &device.SumSquares{X: p.gradient(i, extent{at, at + n}), Out: p.norms.Slice(int64(i*ranks+at/n), 1), N: n})
+		}
 	}
 }
 
-// update emits AdamW over the decayed range of each unit and over the rest.
+// update emits AdamW over what of each unit's decayed range this rank holds,
+// and over what of the rest.
 func (p *Plan) update(b *builder) {
 	o := p.Optimizer
 	for i, u := range p.Units {
 		b.unit = i
+		own := p.held(u.Len, p.rows.end)
 		for _, r := range []struct {
-			from, to int
-			decay    float64
-		}{{0, u.Decayed, o.WeightDecay}, {u.Decayed, u.Len, 0}} {
-			n := r.to - r.from
-			if n == 0 {
+			extent
+			decay float64
+		}{{extent{own.from, min(own.to, u.Decayed)}, o.WeightDecay}, {extent{max(own.from, u.Decayed), own.to}, 0}} {
+			n, at := r.len(), r.from-own.from
+			if n <= 0 {
 				continue
 			}
 			op := &device.AdamW{
-				Param: p.flat(p.master[i], device.F32, r.from, n), Grad: p.flat(p.grad[i], device.F32, r.from, n),
-				M: p.flat(p.m[i], device.F32, r.from, n), V: p.flat(p.v[i], device.F32, r.from, n), Hyper: p.hyper, N: n,
+				Param: p.flat(p.master[i], device.F32, at, n), Grad: p.gradient(i, r.extent),
+				M: p.flat(p.m[i], device.F32, at, n), V: p.flat(p.v[i], device.F32, at, n), Hyper: p.hyper, N: n,
 				Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps), WeightDecay: float32(r.decay),
 				Index: int64(r.from),
 			}
-			if p.Type == device.BF16 {
-				op.Copy, op.Stochastic = p.flat(p.weight[i], device.BF16, r.from, n), o.Stochastic
+			if p.Type == device.BF16 && p.copies[i] != 0 {
+				op.Copy, op.Stochastic = p.copied(i, r.extent), o.Stochastic
 				op.Seed = roundingSeed(p.Seed, u.Name)
 			}
 			b.Emit("update", op)
 		}
+		if p.copies[i] != 0 {
+			b.align(p.Type == device.F32)
+		}
+	}
+}
+
+// refresh emits what brings the weights that compute in line with master
+// weights that were set from outside.
+func (p *Plan) refresh(b *builder) {
+	for i := range p.Units {
+		if b.unit = i; p.copies[i] != 0 {
+			b.align(true)
+		}
+	}
+}
+
+// reduce emits what of the gradients is left to add up over ranks.
+func (p *Plan) reduce(b *builder) {
+	for i, u := range p.Units {
+		b.unit = i
+		b.sum(p.flat(p.grad[i], device.F32, 0, p.held(u.Len, p.rows.between).len()), p.held(u.Len, p.rows.between).from, p.rows.between, p.rows.end, device.Tensor{})
 	}
 }
 
@@ -155,4 +218,26 @@ func roundingSeed(seed uint64, unit string) uint64 {
 // flat returns n elements of a flat vector from element off on.
 func (p *Plan) flat(buf device.Buf, typ device.DType, off, n int) device.Tensor {
 	return device.Tensor{Buf: buf, Off: int64(off) * typ.Size(), Type: typ, Len: int64(n)}
+}
+
+// gradient returns a range of a unit's gradient as it lasts.
+func (p *Plan) gradient(unit int, e extent) device.Tensor {
+	return p.flat(p.grad[unit], device.F32, e.from-p.held(p.Units[unit].Len, p.rows.between).from, e.len())
+}
+
+// copied returns a range of a unit's computing weights as they last.
+func (p *Plan) copied(unit int, e extent) device.Tensor {
+	return p.flat(p.copies[unit], p.Type, e.from-p.held(p.Units[unit].Len, p.rows.params).from, e.len())
+}
+
+// lasting returns the buffer of a unit's whole computing weights, 0 where they
+// have to be gathered.
+func (p *Plan) lasting(unit int) device.Buf {
+	switch {
+	case p.rows.params.has(sharded):
+		return 0
+	case p.copies[unit] != 0:
+		return p.copies[unit]
+	}
+	return p.master[unit]
 }

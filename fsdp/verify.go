@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/device"
 )
 
@@ -66,14 +67,15 @@ func (p *Plan) verify(prog *Program) error {
 				if !covers(d.writes, r) {
 					return fail(o, "the program may not write to %s there", b.Name)
 				}
-				if b.Kind != Gradients && s.written(r) {
+				// Gradients are sums; a reduction over two axes goes over them twice.
+				if _, sum := step.Op.(*collective.AllReduce); !sum && b.Kind != Gradients && s.written(r) {
 					return fail(o, "it writes to %s again", b.Name)
 				}
 			}
 			if lost := s.unread(r); lost != 0 && (o.Access == device.Write || lost != o.T.Buf) {
 				return fail(o, "it overwrites %s, which nothing has read", p.Buffers[lost-1].Name)
 			}
-			s.write(r, o)
+			s.write(r, o, step.Cut == "gather" || slices.Contains(byProducts, o.Name))
 		}
 	}
 	var errs []error
@@ -101,6 +103,9 @@ func (p *Plan) duty(prog *Program) (d duty) {
 	whole := func(bufs ...[]device.Buf) (list []span) {
 		for _, units := range bufs {
 			for _, b := range units {
+				if b == 0 {
+					continue
+				}
 				list = append(list, span{p.Buffers[b-1].Off, p.Buffers[b-1].Off + p.Buffers[b-1].Bytes})
 			}
 		}
@@ -122,26 +127,64 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		}
 		return append(list, p.span(p.in.Cos), p.span(p.in.Sin))
 	}
+	// What this rank holds of the weights that compute: all of their parameters,
+	// or its part of the vector.
+	weights := func() []span {
+		switch {
+		case p.rows.params.has(sharded) && p.copies[0] != 0:
+			return whole(p.copies)
+		case p.rows.params.has(sharded):
+			return whole(p.master)
+		case p.copies[0] != 0:
+			return params(p.copies, p.Type)
+		}
+		return params(p.master, p.Type)
+	}
+	gradients := func(sp spread) (list []span) {
+		for i, u := range p.Units {
+			list = append(list, p.span(p.gradient(i, p.held(u.Len, sp))))
+		}
+		return list
+	}
 	switch prog {
 	case &p.Micro[0], &p.Micro[1]:
-		d.reads = append(params(p.weight, p.Type), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos, p.in.Scale)...)
-		d.writes = append(params(p.grad, device.F32), p.span(p.loss))
-	case &p.Norm:
-		d.reads, d.writes = whole(p.grad), []span{p.span(p.norms)}
-	case &p.Update:
-		d.reads, d.writes = append(whole(p.grad), p.span(p.hyper)), whole(p.master, p.m, p.v)
-		if p.Type != device.F32 {
-			d.writes = append(d.writes, whole(p.weight)...)
+		d.reads = append(weights(), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos, p.in.Scale)...)
+		d.writes = []span{p.span(p.loss)}
+		if p.rows.between.has(sharded) {
+			d.writes = append(d.writes, whole(p.grad)...)
+		} else {
+			d.writes = append(d.writes, params(p.grad, device.F32)...)
 		}
+	case &p.Reduce:
+		// The first reduction leaves the most; what follows lies within.
+		left := p.rows.between
+		for _, a := range []Axis{Across, Within} {
+			if left[a] == partial && (a == Within || left[Within] != partial) {
+				left[a] = p.rows.end[a]
+			}
+		}
+		d.reads, d.writes = whole(p.grad), gradients(left)
+	case &p.Norm:
+		d.reads = gradients(p.rows.end)
+		for i, u := range p.Units {
+			own, n := p.held(u.Len, p.rows.end), u.Len/p.Mesh.Size()
+			d.writes = append(d.writes, p.span(p.norms.Slice(int64(i*p.Mesh.Size()+own.from/n), int64(own.len()/n))))
+		}
+	case &p.Agree:
+		d.reads, d.writes = []span{p.span(p.agreed)}, []span{p.span(p.agreed)}
+	case &p.Update:
+		d.reads, d.writes = append(gradients(p.rows.end), p.span(p.hyper)), append(whole(p.master, p.m, p.v), whole(p.copies)...)
+	case &p.Refresh:
+		d.reads, d.writes = whole(p.master), whole(p.copies)
 	case &p.Evaluation:
-		d.reads = append(params(p.weight, p.Type), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos)...)
+		d.reads = append(weights(), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos)...)
 		d.writes = []span{p.span(p.loss)}
 	case &p.Prefill, &p.Decode:
 		in := p.decode[0]
 		if prog == &p.Decode {
 			in = p.decode[1]
 		}
-		d.reads = append(params(p.weight, p.Type), inputs(in.IDs, in.Pos, in.Cached, in.Last)...)
+		d.reads = append(weights(), inputs(in.IDs, in.Pos, in.Cached, in.Last)...)
 		d.writes = []span{p.span(p.logits)}
 		for _, c := range p.caches {
 			d.writes = append(d.writes, p.span(c.K), p.span(c.V))
@@ -151,9 +194,19 @@ func (p *Plan) duty(prog *Program) (d duty) {
 }
 
 // accesses returns op's operands. A loss without a backward leaves its logits as
-// they are.
+// they are; a gather leaves the rank's own part.
 func accesses(op device.Op) []device.Operand {
 	operands := device.Operands(op)
+	if g, ok := op.(*collective.AllGather); ok {
+		at := (g.Own.Off - g.Data.Off) / g.Own.Type.Size()
+		before, after := g.Data.Slice(0, at), g.Data.Slice(at+g.Own.Len, g.Data.Len-at-g.Own.Len)
+		operands = operands[:1]
+		for _, t := range []*device.Tensor{&before, &after} {
+			if t.Len > 0 {
+				operands = append(operands, device.Operand{Name: "Data", T: t, Access: device.Write})
+			}
+		}
+	}
 	if h, ok := op.(*device.HeadLoss); ok && !h.Backward {
 		for i := range operands {
 			if operands[i].Name == "Logits" {
@@ -165,7 +218,8 @@ func accesses(op device.Op) []device.Operand {
 }
 
 // inPlace lists the operands that may be one and the same: what is written, and
-// what may have been there. See the operations' comments.
+// what may have been there; a reduction's output may be a part of its data. See
+// the operations' comments.
 var inPlace = map[string][]string{
 	"AddRMSNorm.Sum":        {"X", "Residual"},
 	"AddRMSNormBackward.DX": {"DOut", "DSum"},
@@ -173,6 +227,8 @@ var inPlace = map[string][]string{
 	"QKNormRoPE.KOut":       {"K"},
 	"QKNormRoPEBackward.DQ": {"DQOut"},
 	"QKNormRoPEBackward.DK": {"DKOut"},
+	"ReduceScatter.Out":     {"Data"},
+	"ReduceSum.Dst":         {"Srcs[0]"},
 	"SwiGLU.Out":            {"Gate", "Up"},
 	"SwiGLUBackward.DGate":  {"Gate", "DOut"},
 	"SwiGLUBackward.DUp":    {"Up"},
@@ -190,7 +246,8 @@ func (p *Plan) collision(op device.Op, operands []device.Operand) (written, othe
 			if w.Name == o.Name || a.to <= b.from || b.to <= a.from {
 				continue
 			}
-			if a != b || w.T.Buf != o.T.Buf || o.Access != device.Read || !slices.Contains(inPlace[device.Name(op)+"."+w.Name], o.Name) {
+			within := a == b || device.Name(op) == "ReduceScatter" && b.from <= a.from && a.to <= b.to
+			if !within || w.T.Buf != o.T.Buf || o.Access != device.Read || !slices.Contains(inPlace[device.Name(op)+"."+w.Name], o.Name) {
 				return w, o, true
 			}
 		}
@@ -339,16 +396,17 @@ func (s *shadow) done(r span) bool {
 }
 
 // byProducts are results that a forward needs not and a backward may: they need
-// not be read.
+// not be read. Nor need all of gathered weights: a tied unit's norm is not, where
+// the embedding is looked up, and never what lies between parameters.
 var byProducts = []string{"Sum", "RStd", "QRStd", "KRStd", "LSE"}
 
 // write puts an operand's result in the place of what was there. Scratch
 // leaves nothing that could be read.
-func (s *shadow) write(r span, o device.Operand) {
+func (s *shadow) write(r span, o device.Operand, mayStayUnread bool) {
 	from, to := s.at(r)
 	if o.Scratch {
 		s.pieces = slices.Delete(s.pieces, from, to)
 		return
 	}
-	s.pieces = slices.Replace(s.pieces, from, to, piece{span: r, buf: o.T.Buf, fresh: true, unread: !slices.Contains(byProducts, o.Name)})
+	s.pieces = slices.Replace(s.pieces, from, to, piece{span: r, buf: o.T.Buf, fresh: true, unread: !mayStayUnread})
 }

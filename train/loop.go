@@ -176,12 +176,11 @@ func (l *loop) step(step int) (StepReport, error) {
 		}
 		loss += total(l.Engine.Losses())
 	}
-	r.Loss = loss * scale
-	square, err := l.Engine.SquaredNorm()
+	all, err := l.Engine.Agree(loss, false)
 	if err != nil {
 		return r, fmt.Errorf("step %d: %w", step+1, err)
 	}
-	r.Norm = math.Sqrt(square)
+	r.Loss, r.Norm = all.Loss*scale, math.Sqrt(all.SquaredNorm)
 	if !finite(r.Loss) || !finite(r.Norm) {
 		return r, &NotFinite{Step: step + 1, Where: l.locate(step, float32(scale))}
 	}

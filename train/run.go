@@ -81,7 +81,7 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	if _, err = data.NewSampler(r.Data.Train, w.Train.Batch); err != nil {
 		return r, err
 	}
-	if r.Engine, err = fsdp.NewEngine(plan, dev); err != nil {
+	if r.Engine, err = fsdp.NewEngine(plan, dev, fsdp.Comms{}); err != nil {
 		return r, err
 	}
 	return r, SetWeights(r.Engine, weights, uint64(w.Train.Seed))

@@ -40,7 +40,7 @@ func OpenForUse(name, precision string, dev device.Device, shape func(o *fsdp.Op
 	if err := CheckMemory(plan, dev.Info()); err != nil {
 		return nil, err
 	}
-	e, err := fsdp.NewEngine(plan, dev)
+	e, err := fsdp.NewEngine(plan, dev, fsdp.Comms{})
 	if err != nil {
 		return nil, err
 	}

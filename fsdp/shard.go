@@ -1,0 +1,161 @@
+package fsdp
+
+import (
+	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// enter begins with a unit: its weights are gathered, unless they are there.
+func (b *builder) enter(unit int) {
+	p := b.plan
+	b.unit = unit
+	if p.lasting(unit) != 0 || b.weights[unit] != 0 {
+		return
+	}
+	u := p.Units[unit]
+	own, whole := p.held(u.Len, p.rows.params), b.Value("gathered weights", p.Type, u.Len)
+	b.set(whole.Slice(int64(own.from), int64(own.len())), p.shard(unit))
+	b.collect(whole, 0, p.rows.params, spread{})
+	b.weights[unit] = whole.Buf
+}
+
+// leave releases the unit's gathered weights, unless they are kept.
+func (b *builder) leave(keep bool) {
+	if !keep {
+		delete(b.weights, b.unit)
+	}
+}
+
+// shard returns what this rank holds of a unit's computing weights.
+func (p *Plan) shard(unit int) device.Tensor {
+	own := p.held(p.Units[unit].Len, p.rows.params)
+	if p.copies[unit] != 0 {
+		return p.copied(unit, own)
+	}
+	return p.flat(p.master[unit], device.F32, 0, own.len())
+}
+
+// set emits dst = src, rounded where dst is bf16.
+func (b *builder) set(dst, src device.Tensor) {
+	if dst.Type == src.Type {
+		b.Emit("gather", &device.Copy{Src: src, Dst: dst, N: int(src.Len)})
+		return
+	}
+	b.Emit("gather", &device.Cast{Src: src, Dst: dst, N: int(src.Len)})
+}
+
+// collect emits the gathers that turn t, which begins at element origin of the
+// unit's vector and is spread as from, into to: across first, so that every
+// gather's parts lie side by side.
+func (b *builder) collect(t device.Tensor, origin int, from, to spread) {
+	for _, a := range []Axis{Across, Within} {
+		if from[a] != sharded || to[a] == sharded {
+			continue
+		}
+		own := b.part(t, origin, from)
+		from[a] = replicated
+		b.step(Step{Op: &collective.AllGather{Own: own, Data: b.part(t, origin, from), Name: b.name("weights")}, Unit: b.unit, Cut: "gather", Axis: a})
+	}
+}
+
+// part returns of t, which begins at element origin, what a rank holds of a
+// vector that is spread so.
+func (b *builder) part(t device.Tensor, origin int, sp spread) device.Tensor {
+	e := b.plan.held(b.plan.Units[b.unit].Len, sp)
+	return t.Slice(int64(e.from-origin), int64(e.len()))
+}
+
+func (b *builder) name(what string) string { return b.plan.Units[b.unit].Name + " " + what }
+
+// align emits what brings a unit's lasting computing weights in line: this
+// rank's part from its master weights, unless the optimizer has written it,
+// and what others have.
+func (b *builder) align(own bool) {
+	p, u := b.plan, b.plan.Units[b.unit]
+	has := p.held(u.Len, p.rows.end)
+	if own {
+		b.set(p.copied(b.unit, has), p.flat(p.master[b.unit], device.F32, 0, has.len()))
+	}
+	need := p.held(u.Len, p.rows.params)
+	b.collect(p.copied(b.unit, need), need.from, p.rows.end, p.rows.params)
+}
+
+// gradient returns the buffer of the unit's whole gradient of this micro-batch.
+// What lies between parameters is zeroed as it begins: it is added up too.
+func (b *builder) gradient() device.Buf {
+	if buf := b.grads[b.unit]; buf != 0 {
+		return buf
+	}
+	u := b.plan.Units[b.unit]
+	t := b.Value("whole gradient", device.F32, u.Len)
+	for _, g := range u.gaps() {
+		b.Emit("reduce", &device.Fill{Dst: t.Slice(int64(g.from), int64(g.len())), N: g.len()})
+	}
+	b.grads[b.unit] = t.Buf
+	return t.Buf
+}
+
+// settle ends a unit's backward: a gradient that does not last is added up over
+// ranks, and this rank's part becomes, or is added to, what lasts.
+func (b *builder) settle() {
+	p, unit := b.plan, b.unit
+	if !p.rows.between.has(sharded) {
+		return
+	}
+	u := p.Units[unit]
+	whole := p.flat(b.grads[unit], device.F32, 0, u.Len)
+	lasting := p.gradient(unit, p.held(u.Len, p.rows.between))
+	all := p.rows.between
+	for a := range all {
+		if all[a] == sharded {
+			all[a] = partial
+		}
+	}
+	if !b.add {
+		b.sum(whole, 0, all, p.rows.between, lasting)
+		return
+	}
+	b.sum(whole, 0, all, p.rows.between, device.Tensor{})
+	b.Emit("reduce", &device.ReduceSum{Srcs: []device.Tensor{lasting, b.part(whole, 0, p.rows.between)}, Dst: lasting, N: int(lasting.Len)})
+}
+
+// sum emits the reductions that turn t, which begins at element origin and is
+// spread as from, into to: within first, then across, so that there is one
+// order of sums. The last one writes to out, where that is present.
+func (b *builder) sum(t device.Tensor, origin int, from, to spread, out device.Tensor) {
+	due := func() (list []Axis) {
+		for _, a := range []Axis{Within, Across} {
+			if from[a] == partial && to[a] != partial {
+				list = append(list, a)
+			}
+		}
+		return list
+	}
+	for axes := due(); len(axes) > 0; axes = due() {
+		a := axes[0]
+		data := b.part(t, origin, from)
+		from[a] = to[a]
+		if to[a] == replicated {
+			b.step(Step{Op: &collective.AllReduce{Data: data, Name: b.name("gradient")}, Unit: b.unit, Cut: "reduce", Axis: a})
+			continue
+		}
+		dst := b.part(t, origin, from)
+		if len(axes) == 1 && !out.Absent() {
+			dst = out
+		}
+		b.step(Step{Op: &collective.ReduceScatter{Data: data, Out: dst, Name: b.name("gradient")}, Unit: b.unit, Cut: "reduce", Axis: a})
+	}
+}
+
+// agree emits the all-reduce of what ranks tell each other in a step.
+func (p *Plan) agree(b *builder) {
+	for _, a := range []Axis{Within, Across} {
+		if p.Mesh.Along(a) > 1 {
+			b.step(Step{Op: &collective.AllReduce{Data: p.agreed, Name: "agreement"}, Cut: "agree", Axis: a})
+		}
+	}
+}
+
+// agreeLen is the numbers that ranks agree on: for each rank a squared norm and
+// a loss, then the wishes to stop.
+func agreeLen(ranks int) int { return 2*ranks + 1 }
