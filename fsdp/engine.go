@@ -77,6 +77,9 @@ func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 	if n := p.Decoding.Seqs; n > 0 {
 		e.logits, e.cached = make([]float32, n*p.Model.Vocab), make([]int, n)
 	}
+	if err := e.compare(); err != nil {
+		return nil, err
+	}
 	return e, nil
 }
 

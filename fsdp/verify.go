@@ -21,6 +21,9 @@ import (
 //   - an operation whose operands overlap though it cannot work in place;
 //   - what the program leaves undone or does beside: see duty.
 func (p *Plan) verify(prog *Program) error {
+	if err := p.verifySums(prog); err != nil {
+		return err
+	}
 	d := p.duty(prog)
 	s, err := p.shadow(prog)
 	if err != nil {

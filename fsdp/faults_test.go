@@ -1,0 +1,142 @@
+package fsdp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// TestTheVerifierMissesNoCollectiveThatIsMissing drops every collective, and
+// every operation that feeds or finishes one, in turn.
+func TestTheVerifierMissesNoCollectiveThatIsMissing(t *testing.T) {
+	faults := 0
+	for _, s := range Strategies() {
+		for _, mesh := range []Mesh{{1, 4}, {2, 2}} {
+			for _, late := range []bool{false, true} {
+				for rank := range mesh.Size() {
+					o := Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Rank: rank, Strategy: s, LateReduce: late}
+					p, err := NewPlan(o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, prog := range p.Programs() {
+						all := prog.Steps
+						for i, step := range all {
+							if step.Cut != "gather" && step.Cut != "reduce" && step.Cut != "agree" {
+								continue
+							}
+							faults++
+							prog.Steps = slices.Delete(slices.Clone(all), i, i+1)
+							if p.verify(prog) == nil {
+								t.Errorf("%s on %v, rank %d, late %v: %s without step %d (%s %s of %s) is not found wrong", s, mesh, rank, late, prog.Name, i, device.Name(step.Op), step.Axis, p.Units[step.Unit].Name)
+							}
+						}
+						prog.Steps = all
+					}
+				}
+			}
+		}
+	}
+	if faults < 1000 {
+		t.Errorf("only %d faults were planted", faults)
+	}
+}
+
+func TestAPlanThatDiffersOnOneRankIsRefusedBeforeTheFirstStep(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"another decay":     func(o *Options) { o.Optimizer.WeightDecay = 0.2 },
+		"another epsilon":   func(o *Options) { o.Model.NormEps = 1e-5 },
+		"another strategy":  func(o *Options) { o.Strategy = FullShard },
+		"another length":    func(o *Options) { o.SeqLen = 4 },
+		"another precision": func(o *Options) { o.Type = device.BF16 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 3
+			_, within := groups(Mesh{1, n})
+			errs := make([]error, n)
+			var wait sync.WaitGroup
+			for r := range n {
+				wait.Go(func() {
+					o := Options{Model: twoBlocks(true), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{1, n}, Rank: r, Strategy: ShardGradOp}
+					if r == 1 {
+						change(&o)
+					}
+					p, err := NewPlan(o)
+					if err != nil {
+						errs[r] = err
+						return
+					}
+					dev := device.NewReference()
+					defer dev.Close()
+					if _, errs[r] = NewEngine(p, dev, Comms{nil, within[r]}); errs[r] != nil {
+						within[r].Abort(errs[r])
+					}
+				})
+			}
+			wait.Wait()
+			for r, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), "plans") {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+		})
+	}
+}
+
+// TestRankTranscripts shows where each strategy gathers, reduces and releases:
+// go test ./fsdp -run RankTranscripts -rewrite writes the file anew.
+func TestRankTranscripts(t *testing.T) {
+	datadriven.RunTest(t, "testdata/ranks.txt", func(t *testing.T, d *datadriven.TestData) string {
+		var across, within int
+		d.ScanArgs(t, "mesh", &across, &within)
+		o := Options{Model: twoBlocks(d.HasArg("tied")), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{across, within}, Rank: 1,
+			Strategy: Strategy(d.Cmd), KeepWeights: d.HasArg("keep"), LateReduce: d.HasArg("late")}
+		if d.HasArg("bf16") {
+			o.Type = device.BF16
+		}
+		p, err := NewPlan(o)
+		if err != nil {
+			return err.Error() + "\n"
+		}
+		var b strings.Builder
+		for _, prog := range []*Program{&p.Micro[0], &p.Micro[1], &p.Reduce, &p.Update} {
+			fmt.Fprintf(&b, "%s\n", prog.Name)
+			computes, unit := 0, ""
+			flush := func() {
+				if computes > 0 {
+					fmt.Fprintf(&b, "  %-10s %d operations\n", unit, computes)
+				}
+				computes = 0
+			}
+			for _, s := range prog.Steps {
+				if name := p.Units[s.Unit].Name; name != unit {
+					flush()
+					unit = name
+				}
+				if s.Cut != "gather" && s.Cut != "reduce" {
+					computes++
+					continue
+				}
+				flush()
+				fmt.Fprintf(&b, "  %-10s %s", unit, device.Name(s.Op))
+				if _, ok := s.Op.(collective.Op); ok {
+					fmt.Fprintf(&b, " %s", s.Axis)
+				}
+				for _, op := range device.Operands(s.Op) {
+					from := op.T.Off / op.T.Type.Size()
+					fmt.Fprintf(&b, " %s=%s[%d:%d]", op.Name, strings.TrimPrefix(p.Buffers[op.T.Buf-1].Name, unit+" "), from, from+op.T.Len)
+				}
+				fmt.Fprintln(&b)
+			}
+			flush()
+		}
+		return b.String()
+	})
+}
