@@ -236,7 +236,7 @@ func TestStrategiesAgreeInBF16(t *testing.T) {
 func TestDelaysChangeNothing(t *testing.T) {
 	cfg := twoBlocks(false)
 	for i, s := range Strategies() {
-		o := Options{Model: cfg, Mesh: Mesh{2, 2}, Strategy: s, Seqs: 3, SeqLen: 8}
+		o := Options{Model: cfg, Mesh: Mesh{2, 2}, Strategy: s, Seqs: 3, SeqLen: 8, Prefetch: i % 3}
 		want := trained(t, o, 2, 24, nil)
 		got := trained(t, o, 2, 24, func(d device.Device) device.Device { return device.NewDelayer(d, uint64(i), 100000) })
 		same(t, string(s), got, want)

@@ -16,7 +16,7 @@ import (
 type Engine struct {
 	Plan   *Plan
 	dev    device.Device
-	stream device.Stream
+	queues [streams]device.Stream // nil where the plan has nothing for them
 	arena  device.Buffer
 	comms  Comms
 	bound  map[*Program]*program
@@ -26,14 +26,23 @@ type Engine struct {
 }
 
 // Comms are a rank's ends of its groups along the mesh's axes, nil along an axis
-// of one rank.
-type Comms [2]collective.Comm
+// of one rank: one group for gathers, another for reductions, which may be under
+// way at once.
+type Comms struct{ Gather, Reduce [2]collective.Comm }
 
 // program is a Program whose operations have addresses. A collective is several.
 type program struct {
-	plan  *Program
-	ops   []device.Op
-	steps []int // by operation: the step that it is of
+	plan *Program
+	ops  []boundOp
+}
+
+// boundOp is an operation with what its stream does before and after it.
+type boundOp struct {
+	device.Op
+	step   int // that it is of
+	queue  device.Stream
+	waits  []device.Event
+	record device.Event // nil where nobody waits for it
 }
 
 // Batch is one micro-batch, rows of all its sequences one after the other.
@@ -47,10 +56,11 @@ type Batch struct {
 // for the others. Weights are zero until those of Owned are filled and Refresh
 // is called.
 func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
-	for a, c := range comms {
-		axis := Axis(a)
-		if n := p.Mesh.Along(axis); n > 1 && (c == nil || c.Size() != n || c.Rank() != p.Mesh.At(p.Rank, axis)) {
-			return nil, fmt.Errorf("fsdp: rank %d of a mesh of %v has no fitting end of the group %v", p.Rank, p.Mesh, axis)
+	for _, axis := range []Axis{Across, Within} {
+		for _, c := range []collective.Comm{comms.Gather[axis], comms.Reduce[axis]} {
+			if n := p.Mesh.Along(axis); n > 1 && (c == nil || c.Size() != n || c.Rank() != p.Mesh.At(p.Rank, axis)) {
+				return nil, fmt.Errorf("fsdp: rank %d of a mesh of %v has no fitting end of the group %v", p.Rank, p.Mesh, axis)
+			}
 		}
 	}
 	arena, err := dev.Alloc(p.Arena)
@@ -65,8 +75,22 @@ func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 	if arena.Host == nil {
 		return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
 	}
-	e = &Engine{Plan: p, dev: dev, stream: dev.NewStream("compute"), arena: arena, comms: comms, bound: map[*Program]*program{}}
+	e = &Engine{Plan: p, dev: dev, arena: arena, comms: comms, bound: map[*Program]*program{}}
+	e.queues[Computing] = dev.NewStream(Computing.String())
+	// The plans are compared before anything else is bound: ranks with different
+	// ones would wait for each other in vain.
+	if p.Mesh.Size() > 1 {
+		if err := e.bind(&p.Agree); err != nil {
+			return nil, err
+		}
+		if err := e.compare(); err != nil {
+			return nil, err
+		}
+	}
 	for _, prog := range p.Programs() {
+		if e.bound[prog] != nil {
+			continue
+		}
 		if err := e.bind(prog); err != nil {
 			return nil, err
 		}
@@ -77,16 +101,24 @@ func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 	if n := p.Decoding.Seqs; n > 0 {
 		e.logits, e.cached = make([]float32, n*p.Model.Vocab), make([]int, n)
 	}
-	if err := e.compare(); err != nil {
-		return nil, err
-	}
 	return e, nil
 }
 
 // bind gives a program's operations their addresses.
 func (e *Engine) bind(prog *Program) error {
 	b := &program{plan: prog}
+	events := make([]device.Event, len(prog.Steps))
+	for _, s := range prog.Steps {
+		for _, w := range s.Waits {
+			if events[w] == nil {
+				events[w] = e.dev.NewEvent()
+			}
+		}
+	}
 	for i, s := range prog.Steps {
+		if e.queues[s.Stream] == nil {
+			e.queues[s.Stream] = e.dev.NewStream(s.Stream.String())
+		}
 		op := device.Clone(s.Op)
 		for _, o := range device.Operands(op) {
 			*o.T = e.at(*o.T)
@@ -94,21 +126,38 @@ func (e *Engine) bind(prog *Program) error {
 		ops := []device.Op{op}
 		if c, ok := op.(collective.Op); ok {
 			var err error
-			if ops, err = e.comms[s.Axis].Bind(c); err != nil {
+			if ops, err = e.comm(c, s.Axis).Bind(c); err != nil {
 				return fmt.Errorf("fsdp: program %s: %w", prog.Name, err)
 			}
 		}
-		for _, op := range ops {
-			b.ops, b.steps = append(b.ops, op), append(b.steps, i)
+		for k, op := range ops {
+			o := boundOp{Op: op, step: i, queue: e.queues[s.Stream]}
+			if k == 0 {
+				for _, w := range s.Waits {
+					o.waits = append(o.waits, events[w])
+				}
+			}
+			if k == len(ops)-1 {
+				o.record = events[i]
+			}
+			b.ops = append(b.ops, o)
 		}
 	}
 	e.bound[prog] = b
 	return nil
 }
 
+// comm returns the end of the group that carries a collective out.
+func (e *Engine) comm(op collective.Op, a Axis) collective.Comm {
+	if _, gather := op.(*collective.AllGather); gather {
+		return e.comms.Gather[a]
+	}
+	return e.comms.Reduce[a]
+}
+
 // Close gives the memory back. The device stays open.
 func (e *Engine) Close() error {
-	return errors.Join(e.stream.Sync(), e.dev.Free(e.arena))
+	return errors.Join(e.sync(), e.dev.Free(e.arena))
 }
 
 // at returns a plan's tensor where it lies in the arena.
@@ -148,21 +197,42 @@ func (e *Engine) Grad(name string) []float32 {
 }
 
 // Refresh brings the weights that compute in line with the master weights.
-func (e *Engine) Refresh() error { return e.run(&e.Plan.Refresh, e.stream) }
+func (e *Engine) Refresh() error { return e.run(&e.Plan.Refresh) }
 
-// run executes a program on stream and waits for it.
-func (e *Engine) run(p *Program, stream device.Stream) error {
+// run executes a program and waits for it.
+func (e *Engine) run(p *Program) error {
 	b := e.bound[p]
 	if b == nil {
 		return nil // nothing to do on this mesh
 	}
-	for _, op := range b.ops {
-		stream.Launch(op)
+	for i := range b.ops {
+		o := &b.ops[i]
+		for _, w := range o.waits {
+			o.queue.Wait(w)
+		}
+		o.queue.Launch(o.Op)
+		if o.record != nil {
+			o.queue.Record(o.record)
+		}
 	}
-	if err := stream.Sync(); err != nil {
+	if err := e.sync(); err != nil {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return nil
+}
+
+// sync waits for all streams. Of several that failed the computation's error
+// comes first: the others may have waited for it.
+func (e *Engine) sync() error {
+	var errs []error
+	for _, q := range e.queues {
+		if q != nil {
+			if err := q.Sync(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // feed writes a batch to where the programs read it.
@@ -185,7 +255,7 @@ func (e *Engine) feed(b Batch, scale float32) {
 // whole step). Losses holds each row's loss afterwards, unscaled.
 func (e *Engine) MicroBatch(b Batch, scale float32, first bool) error {
 	e.feed(b, scale)
-	return e.run(e.micro(first), e.stream)
+	return e.run(e.micro(first))
 }
 
 func (e *Engine) micro(first bool) *Program {
@@ -198,7 +268,7 @@ func (e *Engine) micro(first bool) *Program {
 // Evaluate runs the forward alone; Losses holds each row's loss afterwards.
 func (e *Engine) Evaluate(b Batch) error {
 	e.feed(b, 0)
-	return e.run(&e.Plan.Evaluation, e.stream)
+	return e.run(&e.Plan.Evaluation)
 }
 
 // Losses returns the loss of each row of the last batch in nats, 0 where the
@@ -219,7 +289,7 @@ type Agreement struct {
 // order, then ranks in order.
 func (e *Engine) Agree(loss float64, stop bool) (Agreement, error) {
 	for _, prog := range []*Program{&e.Plan.Reduce, &e.Plan.Norm} {
-		if err := e.run(prog, e.stream); err != nil {
+		if err := e.run(prog); err != nil {
 			return Agreement{}, err
 		}
 	}
@@ -258,7 +328,7 @@ func (e *Engine) agree(loss float64, stop bool, norm func(rank int) float64) (a 
 	if stop {
 		x[2*n] = 1
 	}
-	if err := e.run(&p.Agree, e.stream); err != nil {
+	if err := e.run(&p.Agree); err != nil {
 		return a, err
 	}
 	for r := range n {
@@ -287,7 +357,7 @@ func (e *Engine) Update(h Hyper) error {
 	x[device.HyperBias1] = float32(1 / (1 - math.Pow(beta1, float64(h.Step))))
 	x[device.HyperBias2] = float32(1 / math.Sqrt(1-math.Pow(beta2, float64(h.Step))))
 	x[device.HyperStep] = float32(h.Step)
-	return e.run(&e.Plan.Update, e.stream)
+	return e.run(&e.Plan.Update)
 }
 
 // Locate runs a micro-batch again on a stream that can tell what it sees, such
@@ -295,18 +365,25 @@ func (e *Engine) Update(h Hyper) error {
 // are spoilt.
 func (e *Engine) Locate(b Batch, scale float32, first bool, stream device.Stream) error {
 	e.feed(b, scale)
-	return e.run(e.micro(first), stream)
+	prog := e.micro(first)
+	for _, o := range e.bound[prog].ops {
+		stream.Launch(o.Op)
+	}
+	if err := stream.Sync(); err != nil {
+		return fmt.Errorf("%s: %w", prog.Name, err)
+	}
+	return nil
 }
 
 // Describe names an operand of a bound program's operation by program, unit, cut
 // point and buffer, and returns "" where the operation is none of the engine's.
 func (e *Engine) Describe(op device.Op, operand string) string {
 	for _, b := range e.bound {
-		for i, o := range b.ops {
-			if o != op {
+		for _, o := range b.ops {
+			if o.Op != op {
 				continue
 			}
-			s := b.plan.Steps[b.steps[i]]
+			s := b.plan.Steps[o.step]
 			where := fmt.Sprintf("%s, %s, %s", b.plan.Name, e.Plan.Units[s.Unit].Name, s.Cut)
 			for _, x := range device.Operands(s.Op) {
 				if x.Name == operand {

@@ -49,6 +49,62 @@ func TestTheVerifierMissesNoCollectiveThatIsMissing(t *testing.T) {
 	}
 }
 
+// TestTheVerifierMissesNoWaitThatIsMissing drops every wait in turn.
+func TestTheVerifierMissesNoWaitThatIsMissing(t *testing.T) {
+	faults := 0
+	for _, s := range Strategies() {
+		for _, prefetch := range []int{0, 1, 2} {
+			p, err := NewPlan(Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{2, 2}, Strategy: s, Prefetch: prefetch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, prog := range p.Programs() {
+				for i := range prog.Steps {
+					all := prog.Steps[i].Waits
+					for w := range all {
+						faults++
+						prog.Steps[i].Waits = slices.Delete(slices.Clone(all), w, w+1)
+						if p.verify(prog) == nil {
+							t.Errorf("%s, prefetch %d: %s without the wait of step %d for step %d is not found wrong", s, prefetch, prog.Name, i, all[w])
+						}
+					}
+					prog.Steps[i].Waits = all
+				}
+			}
+		}
+	}
+	if faults < 200 {
+		t.Errorf("only %d waits were dropped", faults)
+	}
+}
+
+func TestGathersComeAsManyUnitsAheadAsAskedFor(t *testing.T) {
+	for _, prefetch := range []int{0, 1, 2} {
+		cfg := small(false)
+		p, err := NewPlan(Options{Model: cfg, Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{1, 2}, Strategy: FullShard, Prefetch: prefetch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The units in the order in which they begin to gather and to compute in
+		// the forward; the backward begins with a unit that needs no gather.
+		var gathers, computes []string
+		for _, s := range p.Micro[0].Steps {
+			name := p.Units[s.Unit].Name
+			if _, ok := s.Op.(*collective.AllGather); ok {
+				if gathers = append(gathers, name); len(gathers) > len(p.Units) {
+					break
+				}
+				// Launched before the computation of how many units that are yet to come?
+				if ahead := len(gathers) - 1 - len(computes); ahead != min(prefetch, len(gathers)-1) && len(computes) > 0 {
+					t.Errorf("prefetch %d: the gather of %s comes %d units ahead", prefetch, name, ahead)
+				}
+			} else if s.Stream == Computing && (len(computes) == 0 || computes[len(computes)-1] != name) {
+				computes = append(computes, name)
+			}
+		}
+	}
+}
+
 func TestAPlanThatDiffersOnOneRankIsRefusedBeforeTheFirstStep(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"another decay":     func(o *Options) { o.Optimizer.WeightDecay = 0.2 },
@@ -59,7 +115,7 @@ func TestAPlanThatDiffersOnOneRankIsRefusedBeforeTheFirstStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 3
-			_, within := groups(Mesh{1, n})
+			comms := groups(Mesh{1, n})
 			errs := make([]error, n)
 			var wait sync.WaitGroup
 			for r := range n {
@@ -75,8 +131,8 @@ func TestAPlanThatDiffersOnOneRankIsRefusedBeforeTheFirstStep(t *testing.T) {
 					}
 					dev := device.NewReference()
 					defer dev.Close()
-					if _, errs[r] = NewEngine(p, dev, Comms{nil, within[r]}); errs[r] != nil {
-						within[r].Abort(errs[r])
+					if _, errs[r] = NewEngine(p, dev, comms[r]); errs[r] != nil {
+						abort(comms[r], errs[r])
 					}
 				})
 			}

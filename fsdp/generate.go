@@ -52,7 +52,7 @@ func (e *Engine) extend(in model.DecodeInputs, prog *Program, n int, tokens [][]
 			pos[s*n+i] = int32(min(e.cached[s]+i, e.Plan.Decoding.CacheLen-1))
 		}
 	}
-	if err := e.run(prog, e.stream); err != nil {
+	if err := e.run(prog); err != nil {
 		return err
 	}
 	logits, v := e.at(e.Plan.logits).F32(), e.Plan.Model.Vocab

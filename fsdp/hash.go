@@ -36,9 +36,6 @@ func (p *Plan) Hash() (uint64, error) {
 // compare makes sure, before the first step, that all ranks have the same plan.
 func (e *Engine) compare() error {
 	n := e.Plan.Mesh.Size()
-	if n == 1 {
-		return nil
-	}
 	mine, err := e.Plan.Hash()
 	if err != nil {
 		return err

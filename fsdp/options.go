@@ -59,6 +59,8 @@ type Options struct {
 	// KeepWeights keeps gathered weights from the forward for the backward
 	// (reshard_after_forward: false).
 	KeepWeights bool
+	// Prefetch is how many units ahead of their use weights are gathered.
+	Prefetch int
 	// LateReduce adds up whole gradients over the micro-batches of a step and
 	// reduces them once at its end: fewer collectives, more memory.
 	LateReduce bool
@@ -84,6 +86,9 @@ func (o *Options) check() error {
 	}
 	if o.Mesh.Across < 0 || o.Mesh.Within < 0 || o.Rank < 0 || o.Rank >= o.Mesh.Size() {
 		bad("there is no rank %d in a mesh of %d x %d", o.Rank, o.Mesh.Across, o.Mesh.Within)
+	}
+	if o.Prefetch < 0 {
+		bad("weights cannot be gathered %d units ahead", o.Prefetch)
 	}
 	if _, ok := strategies[o.Strategy]; !ok && o.Strategy != "" {
 		bad("strategy %q is none of %s", o.Strategy, strategyNames())

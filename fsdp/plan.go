@@ -38,6 +38,10 @@ type Step struct {
 	Unit int    // index of the unit whose weights it uses
 	Cut  string // the cut point: where in the unit
 	Axis Axis   // of a collective
+	// Stream is where it runs, in the order of the program's steps; Waits are
+	// earlier steps of other streams that it has to come after.
+	Stream Stream
+	Waits  []int
 }
 
 // Program is a list of operations that run in order.

@@ -16,16 +16,20 @@ type builder struct {
 	written map[string]bool // gradients that this micro-batch has written to
 	add     bool            // gradients that last hold the sum of earlier micro-batches
 
-	weights map[int]device.Buf // by unit: gathered weights
-	grads   map[int]device.Buf // by unit: whole gradients of this micro-batch, where those do not last
+	weights  map[int]device.Buf // by unit: gathered weights
+	segments []segment          // of a program that goes from unit to unit
+	grads    map[int]device.Buf // by unit: whole gradients of this micro-batch, where those do not last
 }
 
 // program collects what emit emits and places its activations.
 func (p *Plan) program(name string, emit func(*builder)) Program {
 	prog := Program{Name: name}
 	first := len(p.Buffers)
-	emit(&builder{plan: p, prog: &prog, written: map[string]bool{}, weights: map[int]device.Buf{}, grads: map[int]device.Buf{}})
+	b := &builder{plan: p, prog: &prog, written: map[string]bool{}, weights: map[int]device.Buf{}, grads: map[int]device.Buf{}}
+	emit(b)
+	b.flatten()
 	p.place(&prog, first)
+	p.order(&prog)
 	return prog
 }
 
@@ -68,7 +72,15 @@ func (b *builder) step(s Step) {
 	if err := s.Op.Check(); err != nil {
 		panic(fmt.Sprintf("fsdp: %s, %s: %v", b.plan.Units[s.Unit].Name, s.Cut, err))
 	}
-	b.prog.Steps = append(b.prog.Steps, s)
+	n := len(b.segments)
+	switch {
+	case n == 0:
+		b.prog.Steps = append(b.prog.Steps, s)
+	case s.Cut == "gather":
+		b.segments[n-1].gathers = append(b.segments[n-1].gathers, s)
+	default:
+		b.segments[n-1].rest = append(b.segments[n-1].rest, s)
+	}
 }
 
 func (p *Plan) decoder(seqs, seqLen int) *model.Decoder {

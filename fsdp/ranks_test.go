@@ -21,7 +21,7 @@ import (
 func world(t *testing.T, o Options, wrap func(device.Device) device.Device, f func(e *Engine) error) {
 	t.Helper()
 	n := o.Mesh.Size()
-	across, within := groups(o.Mesh)
+	comms := groups(o.Mesh)
 	errs := make([]error, n)
 	var wait sync.WaitGroup
 	for rank := range n {
@@ -41,7 +41,7 @@ func world(t *testing.T, o Options, wrap func(device.Device) device.Device, f fu
 					dev = wrap(dev)
 				}
 				defer func() { err = errors.Join(err, dev.Close()) }()
-				e, err := NewEngine(p, dev, Comms{across[rank], within[rank]})
+				e, err := NewEngine(p, dev, comms[rank])
 				if err != nil {
 					return err
 				}
@@ -49,9 +49,7 @@ func world(t *testing.T, o Options, wrap func(device.Device) device.Device, f fu
 				return f(e)
 			}()
 			if errs[rank] != nil {
-				for _, c := range []collective.Comm{across[rank], within[rank]} {
-					c.Abort(fmt.Errorf("rank %d: %w", rank, errs[rank]))
-				}
+				abort(comms[rank], fmt.Errorf("rank %d: %w", rank, errs[rank]))
 			}
 		})
 	}
@@ -63,22 +61,32 @@ func world(t *testing.T, o Options, wrap func(device.Device) device.Device, f fu
 	}
 }
 
-// groups returns every rank's end of its groups.
-func groups(m Mesh) (across, within []collective.Comm) {
-	across, within = make([]collective.Comm, m.Size()), make([]collective.Comm, m.Size())
+// groups returns every rank's ends of its groups.
+func groups(m Mesh) []Comms {
+	all := make([]Comms, m.Size())
 	for a := range m.Along(Across) {
-		g := collective.NewGroup(m.Along(Within), time.Minute)
-		for b := range g {
-			within[a*m.Along(Within)+b] = g[b]
+		gather, reduce := collective.NewGroup(m.Along(Within), time.Minute), collective.NewGroup(m.Along(Within), time.Minute)
+		for b := range gather {
+			c := &all[a*m.Along(Within)+b]
+			c.Gather[Within], c.Reduce[Within] = gather[b], reduce[b]
 		}
 	}
 	for b := range m.Along(Within) {
-		g := collective.NewGroup(m.Along(Across), time.Minute)
-		for a := range g {
-			across[a*m.Along(Within)+b] = g[a]
+		gather, reduce := collective.NewGroup(m.Along(Across), time.Minute), collective.NewGroup(m.Along(Across), time.Minute)
+		for a := range gather {
+			c := &all[a*m.Along(Within)+b]
+			c.Gather[Across], c.Reduce[Across] = gather[a], reduce[a]
 		}
 	}
-	return across, within
+	return all
+}
+
+// abort ends all waits of a rank's groups.
+func abort(c Comms, reason error) {
+	for _, axis := range []Axis{Across, Within} {
+		c.Gather[axis].Abort(reason)
+		c.Reduce[axis].Abort(reason)
+	}
 }
 
 // outcome is what a few steps came to.
@@ -217,8 +225,8 @@ func TestEveryStrategyOnEveryMeshTrainsAsOneRankDoes(t *testing.T) {
 				for _, s := range Strategies() {
 					for i, o := range []Options{
 						{},
-						{KeepWeights: true, Recompute: RecomputeBlock},
-						{LateReduce: true, Recompute: RecomputeSelective},
+						{KeepWeights: true, Recompute: RecomputeBlock, Prefetch: 1},
+						{LateReduce: true, Recompute: RecomputeSelective, Prefetch: 2},
 					} {
 						o.Model, o.Mesh, o.Strategy, o.Seqs, o.SeqLen = cfg, mesh, s, seqs, 8
 						what := fmt.Sprintf("tied %v, mesh %v, %d micro-batches, %s, variant %d", tied, mesh, micro, s, i)

@@ -9,6 +9,7 @@ import (
 func (b *builder) enter(unit int) {
 	p := b.plan
 	b.unit = unit
+	b.segments = append(b.segments, segment{})
 	if p.lasting(unit) != 0 || b.weights[unit] != 0 {
 		return
 	}

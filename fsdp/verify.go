@@ -95,7 +95,7 @@ func (p *Plan) verify(prog *Program) error {
 			errs = append(errs, fmt.Errorf("fsdp: program %s does not write all of %s", prog.Name, p.nameAt(r)))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.verifyWaits(prog))...)
 }
 
 // duty is what a program has to do with what lasts. It reads at least all of
