@@ -30,7 +30,7 @@ type Stream interface {
 	// Wait holds back what is queued after it until e's last Record has fired.
 	Wait(e Event)
 	// Sync blocks until the queue is empty. It returns the first error since
-	// the last Sync and clears it.
+	// the last Sync and clears it. After the device's Close it is an error.
 	Sync() error
 }
 

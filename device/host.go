@@ -95,6 +95,7 @@ func (h *host) Close() error {
 	h.closed = true
 	var errs []error
 	for _, s := range h.streams {
+		s.closed.Store(true)
 		close(s.queue)
 	}
 	for _, s := range h.streams {

@@ -183,6 +183,20 @@ func TestLaunchingRecordingAndWaitingAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestSyncAfterCloseIsAnErrorOfEveryDevice(t *testing.T) {
+	for name, d := range map[string]Device{
+		"reference": NewReference(), "delayer": NewDelayer(NewReference(), 1, time.Microsecond), "NaN finder": NewNaNFinder(NewReference(), nil),
+	} {
+		s := d.NewStream("a")
+		if err := errors.Join(s.Sync(), d.Close()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := s.Sync(); err == nil || err.Error() != "stream a: its device is closed" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestCloseRunsWhatIsQueuedAndIsHarmlessTwice(t *testing.T) {
 	d := NewReference()
 	if _, err := d.Alloc(1); err != nil {

@@ -28,7 +28,8 @@ type hostStream struct {
 	broken error    // why it could not
 	pause  func()   // nil, or what to do before each command
 	queue  chan command
-	synced chan error // answers Sync
+	synced chan error  // answers Sync
+	closed atomic.Bool // the device's Close has begun
 	ended  chan struct{}
 	err    error // the first since the last Sync; the goroutine's own
 }
@@ -50,6 +51,9 @@ func (s *hostStream) Wait(e Event) {
 }
 
 func (s *hostStream) Sync() error {
+	if s.closed.Load() {
+		return fmt.Errorf("stream %s: its device is closed", s.name)
+	}
 	s.queue <- command{}
 	return <-s.synced
 }

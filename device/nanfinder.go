@@ -1,15 +1,14 @@
 package device
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // NewNaNFinder returns a Device that does what d does and, after each
 // operation, looks for NaNs and infinities in what it wrote. The first fails the
-// stream, with an error that names operation, operand and element, and what was
-// not finite among the inputs already. lookup adds what the caller knows of an
+// stream with a NotFiniteError. lookup adds what the caller knows of an
 // operand (its unit, its tensor's name); it may be nil and may return "".
 // Streams run one operation at a time. Closing it closes d.
 func NewNaNFinder(d Device, lookup func(op Op, operand string) string) Device {
@@ -43,23 +42,55 @@ func (f *nanFinder) Run(op Op) error {
 			return err
 		}
 	}
-	found, err := f.searchAll(op, func(o Operand) bool { return o.Access&Write != 0 })
-	if err != nil || found == nil {
+	wrote, err := f.searchAll(op, func(o Operand) bool { return o.Access&Write != 0 })
+	if err != nil || len(wrote) == 0 {
 		return err
 	}
-	before, err := f.searchAll(op, func(o Operand) bool { return o.Access == Read })
+	read, err := f.searchAll(op, func(o Operand) bool { return o.Access == Read })
 	if err != nil {
 		return err
 	}
-	if before != nil {
-		return fmt.Errorf("stream %s: %w\nand of its inputs: %w", f.name, found, before)
+	return fmt.Errorf("stream %s: %w", f.name, &NotFiniteError{Op: Name(op), Wrote: wrote, Read: read})
+}
+
+// NotFiniteError says that an operation wrote a NaN or an infinity. It is what a
+// NaN finder's stream fails with.
+type NotFiniteError struct {
+	Op    string      // the operation's name
+	Wrote []NotFinite // one or more
+	Read  []NotFinite // what was not finite among its inputs before
+}
+
+// NotFinite is the first element of an operand that is not finite.
+type NotFinite struct {
+	Operand string
+	Known   string // what the finder's caller knows of the operand, or ""
+	Index   int64
+	Value   float64
+}
+
+// Error has a line for each operand.
+func (e *NotFiniteError) Error() string {
+	lines := func(all []NotFinite) string {
+		var text []string
+		for _, n := range all {
+			known := ""
+			if n.Known != "" {
+				known = " (" + n.Known + ")"
+			}
+			text = append(text, fmt.Sprintf("%s: %s[%d]%s is %v", e.Op, n.Operand, n.Index, known, n.Value))
+		}
+		return strings.Join(text, "\n")
 	}
-	return fmt.Errorf("stream %s: %w", f.name, found)
+	if len(e.Read) == 0 {
+		return lines(e.Wrote)
+	}
+	return lines(e.Wrote) + "\nand of its inputs: " + lines(e.Read)
 }
 
 // searchAll says what is not finite in the chosen operands.
-func (f *nanFinder) searchAll(op Op, chosen func(Operand) bool) (found, err error) {
-	var all []error
+func (f *nanFinder) searchAll(op Op, chosen func(Operand) bool) ([]NotFinite, error) {
+	var all []NotFinite
 	for _, o := range Operands(op) {
 		if o.Scratch || !o.T.Type.Float() || !chosen(o) {
 			continue
@@ -71,13 +102,9 @@ func (f *nanFinder) searchAll(op Op, chosen func(Operand) bool) (found, err erro
 		if i < 0 {
 			continue
 		}
-		name := f.lookup(op, o.Name)
-		if name != "" {
-			name = " (" + name + ")"
-		}
-		all = append(all, fmt.Errorf("%s: %s[%d]%s is %v", Name(op), o.Name, i, name, x))
+		all = append(all, NotFinite{Operand: o.Name, Known: f.lookup(op, o.Name), Index: i, Value: x})
 	}
-	return errors.Join(all...), nil
+	return all, nil
 }
 
 // search returns the first element that is not finite; index −1: none.

@@ -188,8 +188,14 @@ func TestTheNaNFinderNamesTheFirstOperationAndElement(t *testing.T) {
 				s.Launch(glu)
 				s.Launch(&Fill{Dst: out, N: 5, Value: 7})
 				want := "stream compute: SwiGLU: Out[3] (block 3, mlp) is NaN\nand of its inputs: SwiGLU: Up[3] is +Inf"
-				if err := s.Sync(); err == nil || err.Error() != want {
+				err := s.Sync()
+				if err == nil || err.Error() != want {
 					t.Errorf("%s: %v", typ, err)
+				}
+				var found *NotFiniteError
+				if !errors.As(err, &found) || found.Op != "SwiGLU" || len(found.Wrote) != 1 || found.Wrote[0].Operand != "Out" || found.Wrote[0].Known != "block 3, mlp" ||
+					found.Wrote[0].Index != 3 || len(found.Read) != 1 || found.Read[0] != (NotFinite{Operand: "Up", Index: 3, Value: math.Inf(1)}) {
+					t.Errorf("%s: %+v", typ, found)
 				}
 				if optest.At(out, 0) == 7 {
 					t.Errorf("%s: an operation ran after the failure", typ)

@@ -61,21 +61,21 @@ type Job struct {
 // NotFinite is the error of a run whose gradient became NaN or infinite. The
 // weights are those before the step.
 type NotFinite struct {
-	Step  int   // counted from 1
-	Where error // the first operation that showed it; nil where a replay showed none
+	Step       int   // counted from 1
+	MicroBatch int   // the first of the step that showed it, counted from 1; 0 where a replay showed none
+	Where      error // what the replay met: of the first such operation a device.NotFiniteError; nil where it showed none
 }
 
 func (e *NotFinite) Error() string {
 	if e.Where == nil {
 		return fmt.Sprintf("step %d: the gradient is not finite, though no operation of a replay gave anything that is not; a sum overflowed", e.Step)
 	}
-	where := e.Where.Error()
-	if run, found, ok := strings.Cut(where, ": stream replay: "); ok {
-		microBatch, _, _ := strings.Cut(run, ": ")
-		where = microBatch + ": " + found
+	where := e.Where
+	if found := (*device.NotFiniteError)(nil); errors.As(where, &found) {
+		where = found
 	}
-	return fmt.Sprintf("step %d: the gradient is not finite: %s; lower train.lr, raise train.warmup, or look at the data of this step",
-		e.Step, strings.ReplaceAll(where, "\n", "; "))
+	return fmt.Sprintf("step %d: the gradient is not finite: micro-batch %d: %s; lower train.lr, raise train.warmup, or look at the data of this step",
+		e.Step, e.MicroBatch, strings.ReplaceAll(where.Error(), "\n", "; "))
 }
 
 func (e *NotFinite) Unwrap() error { return e.Where }
@@ -182,7 +182,8 @@ func (l *loop) step(step int) (StepReport, error) {
 	}
 	r.Loss, r.Norm = all.Loss*scale, math.Sqrt(all.SquaredNorm)
 	if !finite(r.Loss) || !finite(r.Norm) {
-		return r, &NotFinite{Step: step + 1, Where: l.locate(step, float32(scale))}
+		micro, where := l.locate(step, float32(scale))
+		return r, &NotFinite{Step: step + 1, MicroBatch: micro, Where: where}
 	}
 	factor := 1.0
 	if c := l.Settings.Clip; c > 0 {
@@ -204,16 +205,17 @@ func (l *loop) read(step, at int) {
 	}
 }
 
-// locate runs the step's micro-batches again under a finder and returns what
-// it says of the first operation whose result is not finite.
-func (l *loop) locate(step int, scale float32) error {
+// locate runs the step's micro-batches again under a finder and returns the
+// first with an operation whose result is not finite, counted from 1, and what
+// the finder says of it.
+func (l *loop) locate(step int, scale float32) (microBatch int, err error) {
 	finder := device.NewNaNFinder(l.Device, l.Engine.Describe)
 	stream := finder.NewStream("replay")
 	for at := 0; at < l.Settings.Batch; at += l.Engine.Plan.Seqs {
 		l.read(step, at)
 		if err := l.Engine.Locate(l.batch.Batch, scale, at == 0, stream); err != nil {
-			return fmt.Errorf("micro-batch %d: %w", at/l.Engine.Plan.Seqs+1, err)
+			return at/l.Engine.Plan.Seqs + 1, err
 		}
 	}
-	return nil
+	return 0, nil
 }

@@ -199,7 +199,7 @@ func TestANaNIsFoundBeforeTheOptimizerAndLocated(t *testing.T) {
 		}}
 		_, err := r.Train(context.Background(), &s)
 		var nf *NotFinite
-		if !errors.As(err, &nf) || nf.Step != 5 {
+		if !errors.As(err, &nf) || nf.Step != 5 || nf.MicroBatch != 1 || !errors.As(err, new(*device.NotFiniteError)) {
 			t.Fatalf("%s: %v", c.param, err)
 		}
 		if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "micro-batch 1") {
@@ -243,7 +243,7 @@ func TestANaNThatOneSequenceMeetsIsLocatedInItsMicroBatch(t *testing.T) {
 	r.Engine.Param(model.EmbedName)[token*shape.Hidden] = float32(math.NaN())
 	_, err = l.step(step - 1)
 	var nf *NotFinite
-	if !errors.As(err, &nf) || nf.Step != step {
+	if !errors.As(err, &nf) || nf.Step != step || nf.MicroBatch != 2 {
 		t.Fatalf("step %d: %v", step, err)
 	}
 	for _, want := range []string{"micro-batch 2", "embed, embed", "Embed: Out"} {
