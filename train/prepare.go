@@ -37,12 +37,28 @@ func (s Settings) PlanOptions(cfg model.Config, seqLen int) fsdp.Options {
 }
 
 // NewPlan plans a run of these settings with sequences of seqLen tokens.
+//
+// A micro-batch beyond what any device holds is refused before it is planned,
+// which would take minutes.
 func (s Settings) NewPlan(cfg model.Config, seqLen int) (*fsdp.Plan, error) {
 	if seqLen > cfg.MaxPositions {
 		return nil, fmt.Errorf("data.sequence_length: %d tokens are more than the model's %d positions (max_position_embeddings)", seqLen, cfg.MaxPositions)
 	}
-	return fsdp.NewPlan(s.PlanOptions(cfg, seqLen))
+	o := s.PlanOptions(cfg, seqLen)
+	if o.Seqs > mostRows/seqLen {
+		return nil, fmt.Errorf("train.micro_batch: %d sequences of %d tokens are more at once than the %d tokens that can be planned; take fewer", o.Seqs, seqLen, mostRows)
+	}
+	if rows := o.Seqs * seqLen; s.HeadRows > 0 && rows/s.HeadRows > mostPieces {
+		return nil, fmt.Errorf("train.head_rows: %d cuts the %d tokens of a micro-batch into more than %d pieces; raise it, or set 0", s.HeadRows, rows, mostPieces)
+	}
+	return fsdp.NewPlan(o)
 }
+
+// What a plan may have: tokens of a micro-batch, pieces of its loss.
+const (
+	mostRows   = 1 << 20
+	mostPieces = 1 << 12
+)
 
 // prefill is the tokens of a prompt that are processed at once.
 const prefill = 64
@@ -126,6 +142,14 @@ func SetWeights(e *fsdp.Engine, weights *checkpoint.Weights, seed uint64) error 
 	close(pieces)
 	wait.Wait()
 	return e.Refresh()
+}
+
+// Number writes n of a thing: 1 step, 2 steps.
+func Number(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // Bytes writes a size as people do: 2.13 GiB, 512 KiB.

@@ -168,13 +168,13 @@ func (r *Run) Export(dir string) error {
 func (r *Run) Outline() string {
 	p, s := r.Engine.Plan, r.Work.Train
 	steps := s.StepsOver(r.Data.Train)
-	return fmt.Sprintf("%s parameters in %s, %d steps of %d × %d tokens, %s of memory, %s",
-		count(float64(p.Model.NumParams())), s.Precision, steps, s.Batch, p.SeqLen, Bytes(p.Arena), r.place())
+	return fmt.Sprintf("%s parameters in %s, %s of %d × %d tokens, %s of memory, %s",
+		count(float64(p.Model.NumParams())), s.Precision, Number(steps, "step"), s.Batch, p.SeqLen, Bytes(p.Arena), r.place())
 }
 
 func (r *Run) place() string {
 	i := r.dev.Info()
-	return fmt.Sprintf("%d threads of %s (%s)", i.Threads, i.Name, i.ISA)
+	return fmt.Sprintf("%s of %s (%s)", Number(i.Threads, "thread"), i.Name, i.ISA)
 }
 
 // Describe fills in what the run knows of its record.

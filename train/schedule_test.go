@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/model"
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -68,6 +69,41 @@ func TestAMicroBatchDividesTheBatch(t *testing.T) {
 	} {
 		if got := (Settings{Batch: c.batch, MicroBatch: c.micro}).Micro(c.length); got != c.want {
 			t.Errorf("batch %d of %d tokens: micro-batches of %d, want %d", c.batch, c.length, got, c.want)
+		}
+	}
+}
+
+func TestAMicroBatchThatNoDeviceHoldsIsRefusedBeforeItIsPlanned(t *testing.T) {
+	src, err := model.Resolve("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		micro, length, rows int
+		want                string
+	}{
+		"many sequences":               {100_000_000, 32, 0, "train.micro_batch: "},
+		"a product beyond 64 bits":     {math.MaxInt, 2048, 0, "train.micro_batch: "},
+		"the loss in too many pieces":  {16, 2048, 1, "train.head_rows: "},
+		"the loss a row at a time":     {2, 2048, 1, ""},
+		"as few pieces as one can ask": {16, 2048, 1 << 30, ""},
+	} {
+		s := Settings{Batch: c.micro, MicroBatch: c.micro, HeadRows: c.rows, Precision: "f32", Recompute: "none"}
+		began := time.Now()
+		_, err := s.NewPlan(src.Config, c.length)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil && time.Since(began) > time.Second {
+			t.Errorf("%s: refused after %v", name, time.Since(began))
+		}
+	}
+}
+
+func TestOneThingIsNotWrittenAsMany(t *testing.T) {
+	for n, want := range map[int]string{0: "0 steps", 1: "1 step", 2: "2 steps"} {
+		if got := Number(n, "step"); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (c *planCommand) Run(a *app) error {
 	}
 	a.printf("%s (%s): %d parameters in %d units, %d blocks\n", src.Name, src.Config.Family, src.Config.NumParams(), len(plan.Units), src.Config.Layers)
 	accumulate := cfg.Train.Batch / plan.Seqs
-	a.printf("a step: %d sequences of %d tokens as %d micro-batches of %d, %.4g GFLOP a token\n\n", cfg.Train.Batch, plan.SeqLen, accumulate, plan.Seqs,
+	a.printf("a step: %s of %d tokens as %s of %d, %.4g GFLOP a token\n\n", train.Number(cfg.Train.Batch, "sequence"), plan.SeqLen, train.Number(accumulate, "micro-batch"), plan.Seqs,
 		src.Config.FLOPsPerToken(plan.SeqLen)/1e9)
 	a.printf("%15s  %9s  memory for\n", "bytes", "")
 	for _, r := range plan.Memory() {
