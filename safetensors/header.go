@@ -163,6 +163,7 @@ func (h *header) checkLayout(p *parser, size int64) {
 	})
 	var filled int64
 	before := "the start"
+	var cut []*placed // what ends after the data
 	for i := range h.tensors {
 		t := &h.tensors[i]
 		bad := func(format string, args ...any) {
@@ -179,7 +180,7 @@ func (h *header) checkLayout(p *parser, size int64) {
 		}
 		switch {
 		case t.end > size:
-			bad("it ends after the end of the data at %d: the file is truncated", size)
+			cut = append(cut, t)
 		case t.begin < filled:
 			bad("it overlaps %s, which ends at %d", before, filled)
 		case t.begin > filled:
@@ -187,6 +188,13 @@ func (h *header) checkLayout(p *parser, size int64) {
 		}
 		filled = max(filled, t.end)
 		before = fmt.Sprintf("tensor %q", t.Name)
+	}
+	if len(cut) > 0 { // one mistake, however many tensors it hits
+		t, others := cut[0], ""
+		if n := len(cut) - 1; n > 0 {
+			others = fmt.Sprintf(", like %d more", n)
+		}
+		p.mistake("tensor %q (offset %d, data %d to %d): it ends after the end of the data at %d%s: the file is truncated", t.Name, t.at, t.begin, t.end, size, others)
 	}
 	if !p.mistaken() && filled != size {
 		p.mistake("offset %d: %d bytes after the last tensor belong to none", h.dataStart+filled, size-filled)

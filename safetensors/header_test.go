@@ -77,6 +77,7 @@ func TestAHostileFileIsRefusedWithTheTensorAndTheOffset(t *testing.T) {
 		"a negative offset":                      {image("{"+tensor("a", "F32", "[2]", -8, 0)+"}", 8), []string{`tensor "a"`, "-8"}},
 		"offsets in the wrong order":             {image("{"+tensor("a", "F32", "[2]", 8, 0)+"}", 8), []string{`tensor "a"`, "ends before it begins"}},
 		"a truncated tensor":                     {image("{"+good+"}", 7), []string{`tensor "a"`, "data 0 to 8", "after the end of the data at 7", "truncated"}},
+		"many tensors beyond the end":            {image("{"+good+","+tensor("b", "F32", "[2]", 8, 16)+","+tensor("c", "F32", "[1]", 16, 20)+"}", 10), []string{`tensor "b"`, "data 8 to 16", "after the end of the data at 10, like 1 more: "}},
 		"a tensor far beyond the end":            {image("{"+tensor("a", "I8", "[9223372036854775807]", 0, 1<<63-1)+"}", 8), []string{`tensor "a"`, "truncated"}},
 		"overlapping tensors":                    {image("{"+good+","+tensor("b", "F32", "[2]", 4, 12)+"}", 12), []string{`tensor "b"`, `overlaps tensor "a", which ends at 8`}},
 		"a tensor inside another":                {image("{"+tensor("a", "F32", "[4]", 0, 16)+","+tensor("b", "F32", "[1]", 4, 8)+"}", 16), []string{`tensor "b"`, "overlaps"}},
