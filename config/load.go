@@ -375,7 +375,7 @@ func (b *Binding) Set(assignment string) {
 		for name := range strings.SplitSeq(key, ".") {
 			i := slices.IndexFunc(section.fields, func(f *field) bool { return f.name == name })
 			if i < 0 || !section.fields[i].isSection() {
-				b.note(key, at, "%s", b.unknown(section, name))
+				b.note(key, at, "%s", b.unknownSet(section, name, key))
 				return
 			}
 			section = section.fields[i]

@@ -155,6 +155,25 @@ func (b *Binding) unknown(section *field, name string) string {
 	return "unknown key; " + whole + " has " + strings.Join(siblings, ", ")
 }
 
+// unknownSet is unknown for a key of --set, written in full: where only the name of a section on its way
+// is misspelt, it gives the whole key.
+func (b *Binding) unknownSet(section *field, name, key string) string {
+	var sections []string
+	for _, f := range section.fields {
+		if f.isSection() {
+			sections = append(sections, f.name)
+		}
+	}
+	begin := strings.TrimPrefix(section.key+".", ".")
+	if near := nearest(name, sections); near != "" {
+		right := begin + near + strings.TrimPrefix(key, begin+name)
+		if f := b.byKey[right]; f != nil && !f.isSection() {
+			return "unknown key; did you mean " + right + "?"
+		}
+	}
+	return b.unknown(section, name)
+}
+
 // suggest returns "; did you mean X?", or nothing where no candidate is near.
 func suggest(word string, candidates []string) string {
 	if near := nearest(word, candidates); near != "" {

@@ -74,6 +74,26 @@ func TestPathsThatLeadNowhereAreAllNamed(t *testing.T) {
 		"/dev/null is not a regular file")
 }
 
+func TestThePatternsOfADirectoryAreNamedShortly(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"a.png": "a"})
+	for name, c := range map[string]struct {
+		format  string
+		include []string
+		want    string
+	}{
+		"the default":  {FormatText, nil, fmt.Sprintf("no file matches the %d usual endings of text and source code (*.txt, *.md, *.go, ...); name", len(textPatterns))},
+		"one's own":    {FormatText, []string{"*.a", "*.b"}, "no file matches the patterns *.a *.b; name"},
+		"JSON objects": {FormatJSONL, nil, "no file matches the patterns *.jsonl; name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(dir)
+			s.Format, s.Include = c.format, c.include
+			_, err := listFiles(t.Context(), s)
+			wantError(t, err, c.want)
+		})
+	}
+}
+
 func TestAnEmptyCorpusIsRefusedByName(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"a.txt": "", "b.txt": ""})
 	_, err := listFiles(t.Context(), settings(dir))

@@ -134,7 +134,7 @@ func TestPreparationFailsBeforeAnythingIsWritten(t *testing.T) {
 		"a text that is not UTF-8":            {map[string]string{"a.txt": "\xff"}, nil, "not UTF-8 at byte 0"},
 		"one document":                        {map[string]string{"a.txt": "some text"}, nil, "one document"},
 		"no text":                             {map[string]string{"a.txt": ""}, nil, "the corpus is empty"},
-		"too little text for the vocabulary":  {good, func(s *Settings) { s.VocabSize = 4000 }, "data.tokenizer"},
+		"too little text for the vocabulary":  {good, func(s *Settings) { s.VocabSize = 4000 }, "data.vocab_size: "},
 		"a model's tokenizer that is missing": {good, func(s *Settings) { s.Tokenizer = TokenizerModel }, "data.tokenizer"},
 	}
 	for name, c := range cases {

@@ -110,6 +110,14 @@ func (s Settings) include() []string {
 	return textPatterns
 }
 
+// patterns names what include returns, for messages.
+func (s Settings) patterns() string {
+	if len(s.Include) == 0 && s.Format != FormatJSONL {
+		return fmt.Sprintf("the %d usual endings of text and source code (*.txt, *.md, *.go, ...)", len(textPatterns))
+	}
+	return "the patterns " + strings.Join(s.include(), " ")
+}
+
 func validPattern(p string) bool {
 	_, err := path.Match(p, "")
 	return p != "" && err == nil

@@ -30,8 +30,7 @@ func listFiles(ctx context.Context, s Settings) ([]file, error) {
 	for _, p := range s.Path {
 		found, err := listSource(ctx, p, s.include())
 		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("data.path: %q: no file matches the patterns %s; name other files or extend data.include",
-				p, strings.Join(s.include(), " "))
+			err = fmt.Errorf("data.path: %q: no file matches %s; name other files or extend data.include", p, s.patterns())
 		}
 		errs = append(errs, err)
 		files = append(files, found...)
@@ -67,8 +66,8 @@ func firstBytes(files []file, s Settings) ([]file, error) {
 }
 
 func emptyCorpus(files int, s Settings) error {
-	return fmt.Errorf("data.path: the corpus is empty: %d files without text in %s by the patterns %s",
-		files, strings.Join(s.Path, " "), strings.Join(s.include(), " "))
+	return fmt.Errorf("data.path: the corpus is empty: %d files without text in %s by %s",
+		files, strings.Join(s.Path, " "), s.patterns())
 }
 
 // listSource lists one entry of Settings.Path.

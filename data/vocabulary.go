@@ -30,6 +30,9 @@ func (c cache) chooseTokenizer(ctx context.Context, s Settings, model *tokenizer
 	default:
 		t, err = tokenizer.Load(s.Tokenizer)
 	}
+	if little := (*tokenizer.TooLittleError)(nil); errors.As(err, &little) {
+		return nil, fingerprint, fmt.Errorf("data.vocab_size: %w", err)
+	}
 	if err != nil {
 		return nil, fingerprint, fmt.Errorf("data.tokenizer: %w", err)
 	}

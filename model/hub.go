@@ -58,7 +58,12 @@ func fromDir(name, dir string) (Source, error) {
 	path := filepath.Join(dir, "config.json")
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Source{}, fmt.Errorf("model %q: there is no %s; a model's directory has config.json, and its weights as model*.safetensors", name, path)
+		remedy := "a model's directory has config.json, and its weights as model*.safetensors"
+		within := filepath.Join(dir, "model")
+		if _, err := os.Stat(filepath.Join(within, "config.json")); err == nil { // dir is a run's
+			remedy = "did you mean " + within + "?"
+		}
+		return Source{}, fmt.Errorf("model %q: there is no %s; %s", name, path, remedy)
 	}
 	if err != nil {
 		return Source{}, fmt.Errorf("model %q: %w", name, err)

@@ -94,7 +94,7 @@ func plain(text string) string {
 }
 
 // textError is asUser for errors about a text that was named on the command
-// line: it leaves out the configuration's key. After an interruption whatever
+// line: it leaves out the configuration's key, or names the flag instead. After an interruption whatever
 // the reading of the text says is of what it was doing.
 func (a *app) textError(err error) error {
 	if a.ctx.Err() != nil {
@@ -104,6 +104,7 @@ func (a *app) textError(err error) error {
 	for _, e := range flatten(err) {
 		text := strings.TrimPrefix(e.Error(), "data.path: ")
 		text = strings.TrimPrefix(text, "cannot read: ")
+		text = strings.ReplaceAll(text, "data.cache_dir", "--cache-dir")
 		all = append(all, errors.New(text))
 	}
 	return asUser(errors.Join(all...))

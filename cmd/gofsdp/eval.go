@@ -13,6 +13,7 @@ import (
 type evalCommand struct {
 	modelFlags
 	Text           []string `arg:"" help:"Files, directories or globs; all of it is evaluated."`
+	CacheDir       string   `placeholder:"DIR" help:"Directory of token files; empty means gofsdp in the user's cache directory."`
 	SequenceLength int      `default:"0" help:"Tokens that the model sees at once; 0 takes 512, or the model's positions where they are fewer."`
 }
 
@@ -42,7 +43,7 @@ func (c *evalCommand) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	text := defaultData(c.Text)
-	text.SequenceLength = c.SequenceLength
+	text.SequenceLength, text.CacheDir = c.SequenceLength, c.CacheDir
 	set, err := data.PrepareHeldOut(a.ctx, text, m.Tokenizer, nil)
 	if err != nil {
 		return a.textError(err)

@@ -20,6 +20,17 @@ type Options struct {
 	SpecialTokens []string
 }
 
+// TooLittleError says that a text does not teach as many entries as were asked for.
+type TooLittleError struct {
+	VocabSize int // what was asked for
+	Most      int // what the text gives
+}
+
+func (e *TooLittleError) Error() string {
+	return fmt.Sprintf("tokenizer: the text is too little for a vocabulary of %d entries: after %d no pair of tokens occurs twice; give more text or ask for at most %d",
+		e.VocabSize, e.Most, e.Most)
+}
+
 // maxTrainedWord bounds the words, in bytes, that training looks at, since
 // each merge reads whole words: longer ones, such as prose in a script without
 // blanks, are cut there between two characters.
@@ -32,8 +43,9 @@ const maxTrainedWord = 256
 // The ids are 256 bytes in the order of the byte-level alphabet, what was
 // learned in the order of learning, and the special tokens.
 //
-// An error of texts ends the training and is returned. So is it an error when
-// the texts have too few pairs that occur twice to fill the vocabulary.
+// An error of texts ends the training and is returned. Where the texts have too
+// few pairs that occur twice to fill the vocabulary the error is a
+// [TooLittleError].
 func Train(texts iter.Seq2[string, error], o Options) (*Tokenizer, error) {
 	if o.Pattern == "" {
 		o.Pattern = Qwen2
@@ -68,8 +80,7 @@ func Train(texts iter.Seq2[string, error], o Options) (*Tokenizer, error) {
 	for len(model) < wanted {
 		best, ok := l.best()
 		if !ok {
-			return nil, fmt.Errorf("tokenizer: the text is too little for a vocabulary of %d entries: after %d no pair of tokens occurs twice; give more text or ask for at most %d",
-				o.VocabSize, len(model)+len(o.SpecialTokens), len(model)+len(o.SpecialTokens))
+			return nil, &TooLittleError{VocabSize: o.VocabSize, Most: len(model) + len(o.SpecialTokens)}
 		}
 		name := model[best.left()].name + model[best.right()].name
 		id, known := ids[name]
