@@ -51,7 +51,7 @@ type Data struct {
 type Figures struct {
 	Steps               Value[int64]   `json:"steps"`   // optimizer steps
 	Tokens              Value[int64]   `json:"tokens"`  // seen in training
-	Seconds             Value[float64] `json:"seconds"` // from the first step's begin to the last one's end
+	Seconds             Value[float64] `json:"seconds"` // of the training steps alone, without evaluations
 	TokensPerSecond     Value[float64] `json:"tokens_per_second"`
 	ShareOfPeak         Value[float64] `json:"share_of_peak"`          // of PeakFLOPS, 0 to 1
 	PeakFLOPS           Value[float64] `json:"peak_flops"`             // measured in this run, a second
