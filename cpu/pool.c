@@ -19,7 +19,10 @@ enum { HUGE_PAGE = 2 << 20 };
 // step is over or the machine is crowded.
 enum { SPINS = 2000 };
 
+// A worker, and its part of each task: begun is the number of the last task of which the worker or,
+// in its stead, the caller has begun this part.
 struct worker {
+  _Alignas(64) atomic_uint begun;
   gk_pool *pool;
   int thread;
   pthread_t id;
@@ -36,8 +39,8 @@ struct gk_pool {
   gk_task task;           // NULL: leave
   void *arg;
   _Alignas(64) atomic_uint started;  // counts tasks; a change starts the workers
-  _Alignas(64) atomic_uint finished; // counts tasks that all workers have finished
-  _Alignas(64) atomic_int running;   // workers still in the task
+  _Alignas(64) atomic_uint finished; // counts tasks that a worker was the last to finish
+  _Alignas(64) atomic_int running;   // parts, but for the caller's own, that are not finished
   _Alignas(64) atomic_int arrived;   // threads waiting in the barrier
   _Alignas(64) atomic_uint passed;   // counts barriers that have opened
   _Alignas(64) atomic_int sleepers;  // threads in pthread_cond_wait, or about to be
@@ -67,11 +70,20 @@ static void announce_change(gk_pool *pool, atomic_uint *count) {
   pthread_mutex_unlock(&pool->mutex);
 }
 
+// begin says whether the part is the asking thread's to run. A task is over when every part has been
+// run, so a worker that comes too late gets none, and one that gets its part finds the task unchanged.
+static int begin(struct worker *part, unsigned task) {
+  unsigned before = task - 1;
+  return atomic_compare_exchange_strong(&part->begun, &before, task);
+}
+
 static void *work(void *arg) {
   struct worker *self = arg;
   gk_pool *pool = self->pool;
-  for (unsigned seen = 0;; seen++) {
+  for (unsigned seen = 0;;) {
     wait_change(pool, &pool->started, seen);
+    seen = atomic_load(&pool->started);
+    if (!begin(self, seen)) continue;
     gk_task task = pool->task;
     if (task == NULL) return NULL;
     task(pool->arg, self->thread, pool->threads);
@@ -107,7 +119,7 @@ gk_pool *gk_pool_new(int threads, size_t scratch_bytes) {
   pool->spins = threads <= sysconf(_SC_NPROCESSORS_ONLN) ? SPINS : 0;
   pthread_mutex_init(&pool->mutex, NULL);
   pthread_cond_init(&pool->changed, NULL);
-  pool->workers = calloc((size_t)threads, sizeof *pool->workers);
+  if (posix_memalign((void **)&pool->workers, 64, (size_t)threads * sizeof *pool->workers) != 0) pool->workers = NULL;
   pool->scratch_bytes = (scratch_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
   pool->map_bytes = pool->scratch_bytes * (size_t)threads + HUGE_PAGE;
   void *map = mmap(NULL, pool->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -144,16 +156,27 @@ void gk_pool_free(gk_pool *pool) {
 
 int gk_pool_threads(const gk_pool *pool) { return pool->threads; }
 
-void gk_pool_run(gk_pool *pool, gk_task task, void *arg) {
+// run is both ways to run a task: `take` lets the caller run what no worker has begun.
+static void run(gk_pool *pool, gk_task task, void *arg, int take) {
   if (pool->threads == 1) {
     task(arg, 0, 1);
     return;
   }
   unsigned before = atomic_load_explicit(&pool->finished, memory_order_relaxed);
   start_all(pool, task, arg, pool->threads - 1);
+  unsigned number = atomic_load_explicit(&pool->started, memory_order_relaxed);
   task(arg, 0, pool->threads);
+  for (int t = 1; t < pool->threads && take; t++) {
+    if (!begin(&pool->workers[t], number)) continue;
+    task(arg, t, pool->threads);
+    if (atomic_fetch_sub(&pool->running, 1) == 1) return;
+  }
   wait_change(pool, &pool->finished, before);
 }
+
+void gk_pool_run(gk_pool *pool, gk_task task, void *arg) { run(pool, task, arg, 0); }
+
+void gk_pool_share(gk_pool *pool, gk_task task, void *arg) { run(pool, task, arg, 1); }
 
 void gk_pool_barrier(gk_pool *pool) {
   if (pool->threads == 1) return;

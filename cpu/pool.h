@@ -26,6 +26,12 @@ int gk_pool_threads(const gk_pool *pool);
 // is visible to the caller. It must not be called from inside a task.
 void gk_pool_run(gk_pool *pool, gk_task task, void *arg);
 
+// gk_pool_share runs every part of a task once too, but not each on a thread of its own: when the
+// caller has finished its part, it also runs those that no worker has begun. So a worker that comes
+// late, asleep or kept out by other processes, costs no more than its help. The task must not use
+// gk_pool_barrier; its `thread` is the number of the part, whose scratch it has to itself.
+void gk_pool_share(gk_pool *pool, gk_task task, void *arg);
+
 // gk_pool_barrier returns when every thread of the running task has called it. What was written
 // before it on any thread is visible after it on all.
 void gk_pool_barrier(gk_pool *pool);

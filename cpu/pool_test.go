@@ -22,7 +22,7 @@ func compiler(t *testing.T) []string {
 	return strings.Fields(string(out))
 }
 
-func TestAPoolRunsEveryTaskOnceOnEachThreadAndBarriersOrderThem(t *testing.T) {
+func TestAPoolRunsEveryPartOnceAndBarriersOrderThemAndTheCallerTakesWhatASleeperLeaves(t *testing.T) {
 	cc, program := compiler(t), filepath.Join(t.TempDir(), "stress")
 	build := func(flags ...string) ([]byte, error) {
 		args := append(cc[1:len(cc):len(cc)], "-O2", "-g", "-pthread", "-o", program, "testdata/pool_stress.c", "pool.c")

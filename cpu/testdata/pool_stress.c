@@ -1,5 +1,6 @@
 // A stress test of the pool, built and run by pool_test.go, where possible under ThreadSanitizer.
 // Every task counts in plain variables that only barriers and the ends of tasks order.
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,12 +8,13 @@
 
 #include "../pool.h"
 
-enum { MAX_THREADS = 64, BARRIERS = 5 };
+enum { MAX_THREADS = 64, BARRIERS = 5, SHARED = 3 };
 
 typedef struct {
   gk_pool *pool;
-  int count[MAX_THREADS], signals_open;
-  long wrong;
+  int count[MAX_THREADS], shared[MAX_THREADS];
+  pthread_t ran[MAX_THREADS]; // who ran a part of the shared task
+  long wrong, taken;          // taken: parts of others that the caller ran
 } state;
 
 static void task(void *arg, int thread, int threads) {
@@ -33,6 +35,14 @@ static void task(void *arg, int thread, int threads) {
   }
 }
 
+// shared has no barrier, so that one thread may run several parts.
+static void shared(void *arg, int part, int parts) {
+  state *s = arg;
+  if (part >= parts) abort();
+  s->shared[part]++;
+  s->ran[part] = pthread_self();
+}
+
 int main(int argc, char **argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 2, tasks = argc > 2 ? atoi(argv[2]) : 1000;
   for (int round = 0; round < 3; round++) {
@@ -40,7 +50,14 @@ int main(int argc, char **argv) {
     if (s.pool == NULL) return 3;
     for (int i = 0; i < tasks; i++) {
       gk_pool_run(s.pool, task, &s);
-      if (i % 100 == 0) usleep(2000); // long enough for the workers to fall asleep
+      if (i % 10 == 0) usleep(2000); // long enough for the workers to fall asleep
+      for (int again = 0; again < SHARED; again++) {
+        gk_pool_share(s.pool, shared, &s);
+        for (int t = 0; t < threads; t++) {
+          if (s.shared[t] != i * SHARED + again + 1) s.wrong++;
+          if (t > 0 && pthread_equal(s.ran[t], pthread_self())) s.taken++;
+        }
+      }
       for (int t = 0; t < threads; t++)
         if (s.count[t] != (i + 1) * BARRIERS) s.wrong++;
     }
@@ -52,6 +69,10 @@ int main(int argc, char **argv) {
     gk_pool_free(s.pool);
     if (s.wrong != 0) {
       printf("%ld wrong counts with %d threads\n", s.wrong, threads);
+      return 1;
+    }
+    if (threads > 1 && s.taken == 0) {
+      printf("in %d tasks of %d threads the caller ran no part of a sleeping worker\n", tasks, threads);
       return 1;
     }
   }
