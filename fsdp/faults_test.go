@@ -152,8 +152,10 @@ func TestRankTranscripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/ranks.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var across, within int
 		d.ScanArgs(t, "mesh", &across, &within)
-		o := Options{Model: twoBlocks(d.HasArg("tied")), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{across, within}, Rank: 1,
-			Strategy: Strategy(d.Cmd), KeepWeights: d.HasArg("keep"), LateReduce: d.HasArg("late")}
+		o := Options{
+			Model: twoBlocks(d.HasArg("tied")), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{across, within}, Rank: 1,
+			Strategy: Strategy(d.Cmd), KeepWeights: d.HasArg("keep"), LateReduce: d.HasArg("late"),
+		}
 		if d.HasArg("bf16") {
 			o.Type = device.BF16
 		}

@@ -38,39 +38,15 @@ func TestTranscripts(t *testing.T) {
 		}
 		for _, prog := range p.Programs() {
 			if strings.ReplaceAll(prog.Name, " ", "-") == d.Cmd {
-				return transcript(p, prog)
+				var b strings.Builder
+				if err := p.Transcript(&b, prog); err != nil {
+					return err.Error()
+				}
+				return b.String()
 			}
 		}
 		return "no program " + d.Cmd + "\n"
 	})
-}
-
-// transcript writes a line an operation: where, what, what it reads, what it
-// writes; a written buffer that is read too stands behind "+".
-func transcript(p *Plan, prog *Program) string {
-	var b strings.Builder
-	for _, s := range prog.Steps {
-		var reads, writes []string
-		for _, o := range device.Operands(s.Op) {
-			name := p.Buffers[o.T.Buf-1].Name
-			for _, slot := range p.Units[s.Unit].Slots {
-				if _, isFlat := strings.CutPrefix(name, p.Units[s.Unit].Name+" "); isFlat && p.Buffers[o.T.Buf-1].Kind != Activations && o.T.Off == int64(slot.Off)*o.T.Type.Size() && o.T.Len == int64(slot.Len()) {
-					name = strings.TrimPrefix(name, p.Units[s.Unit].Name+" ") + " of " + strings.TrimPrefix(slot.Name, "model.")
-				}
-			}
-			name = strings.TrimPrefix(name, p.Units[s.Unit].Name+" ")
-			switch o.Access {
-			case device.Read:
-				reads = append(reads, name)
-			case device.Write:
-				writes = append(writes, name)
-			default:
-				writes = append(writes, "+"+name)
-			}
-		}
-		fmt.Fprintf(&b, "%s | %s | %s(%s) -> %s\n", p.Units[s.Unit].Name, s.Cut, device.Name(s.Op), strings.Join(reads, ", "), strings.Join(writes, ", "))
-	}
-	return b.String()
 }
 
 func memoryTable(p *Plan) string {
