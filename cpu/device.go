@@ -17,6 +17,8 @@ type Options struct {
 	Threads int
 	// ISA names the level of the kernels; empty: the best that the machine has.
 	ISA string
+	// Window holds the device's memory, where other processes are to read it; nil: memory of its own.
+	Window *device.Window
 }
 
 // New returns a Device on this machine. Each of its streams has a pool of threads of its own, so that
@@ -40,7 +42,15 @@ func New(o Options) (device.Device, error) {
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
-	return newDevice(device.Info{Name: modelName(), Kind: "cpu", Threads: o.Threads, Memory: memoryLimit()}, level), nil
+	return newDevice(device.Info{Name: modelName(), Kind: "cpu", Threads: o.Threads, Memory: memoryLimit()}, level, o.Window), nil
+}
+
+// host returns a Device of the host's memory, or of the window's where there is one.
+func host(w *device.Window, info device.Info, open func(string) (device.Executor, error)) device.Device {
+	if w != nil {
+		return device.NewHostIn(w, info, open)
+	}
+	return device.NewHost(info, open)
 }
 
 // modelName is the processor's name as the kernel gives it.

@@ -96,3 +96,32 @@ func TestAnIndexOutsideOfItsRangeBecomesTheStreamsError(t *testing.T) {
 		}
 	}
 }
+
+func TestADeviceWithAWindowKeepsItsMemoryThere(t *testing.T) {
+	f, err := device.NewWindowFile("test")
+	if err != nil {
+		t.Skip(err) // not on Linux
+	}
+	defer f.Close()
+	w, err := device.NewWindow(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Options{Threads: 1, Window: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	b, err := d.Alloc(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := w.Offset(b.Addr, b.Size); !ok {
+		t.Error("the buffer lies elsewhere")
+	}
+	s := d.NewStream("test")
+	s.Launch(&device.Fill{Dst: b.In(device.F32, 0, 250), N: 250, Value: 3})
+	if err := s.Sync(); err != nil || b.In(device.F32, 0, 250).F32()[249] != 3 {
+		t.Errorf("a kernel does not compute there: %v", err)
+	}
+}
