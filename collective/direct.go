@@ -28,9 +28,8 @@ func (o *meet) Reference() {
 	}
 }
 
-// steps returns what carries op out, where peers are what the ranks have bound
-// and the memory of all of them is at hand.
-func (m *member) steps(op Op, peers []Op) []device.Op {
+// steps returns what carries op out, where peers are what the ranks offer.
+func (m *member) steps(op Op, peers []offer) []device.Op {
 	steps := []device.Op{&meet{m, op, false}}
 	from, to := Part(data(op).Len, m.rank, m.Size())
 	switch op := op.(type) {
@@ -44,7 +43,7 @@ func (m *member) steps(op Op, peers []Op) []device.Op {
 		steps = append(steps, gather(op.Data, peers, m.rank)...)
 	case *Broadcast:
 		if n := op.Data.Len; m.rank != op.Root && n > 0 {
-			steps = append(steps, &device.Copy{Src: data(peers[op.Root]), Dst: op.Data, N: int(n)})
+			steps = append(steps, &device.Copy{Src: peers[op.Root].data, Dst: op.Data, N: int(n)})
 		}
 	}
 	return append(steps, &meet{m, op, true})
@@ -52,25 +51,25 @@ func (m *member) steps(op Op, peers []Op) []device.Op {
 
 // gather copies the others' parts, the next rank's first so that not all read
 // one rank at once.
-func gather(whole device.Tensor, peers []Op, rank int) (steps []device.Op) {
+func gather(whole device.Tensor, peers []offer, rank int) (steps []device.Op) {
 	n := len(peers)
 	for i := 1; i < n; i++ {
 		r := (rank + i) % n
 		if from, to := Part(whole.Len, r, n); to > from {
-			steps = append(steps, &device.Copy{Src: data(peers[r]).Slice(from, to-from), Dst: whole.Slice(from, to-from), N: int(to - from)})
+			steps = append(steps, &device.Copy{Src: peers[r].data.Slice(from, to-from), Dst: whole.Slice(from, to-from), N: int(to - from)})
 		}
 	}
 	return steps
 }
 
 // sum adds a range of all ranks' data, in the order of ranks, into out.
-func sum(out device.Tensor, peers []Op, from, to int64) []device.Op {
+func sum(out device.Tensor, peers []offer, from, to int64) []device.Op {
 	if to == from {
 		return nil
 	}
 	srcs := make([]device.Tensor, len(peers))
 	for r, p := range peers {
-		srcs[r] = data(p).Slice(from, to-from)
+		srcs[r] = p.data.Slice(from, to-from)
 	}
 	return []device.Op{&device.ReduceSum{Srcs: srcs, Dst: out, N: int(to - from)}}
 }

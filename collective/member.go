@@ -1,0 +1,97 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// ErrDeadline is the reason of a wait that lasted too long.
+var ErrDeadline = errors.New("the deadline passed")
+
+// link is how one rank meets the others of its group, where each can read the
+// others' memory. Its methods but abort are called by one goroutine at a time.
+type link interface {
+	// meet returns when all ranks have come to this meeting, else the ranks that
+	// are missing at the deadline, or the reason of an abort.
+	meet() (missing []int, err error)
+	// exchange is a meeting at which each rank says what it offers. It returns the
+	// offers of all by rank, their data where this rank reads them.
+	exchange(o offer) (offers []offer, missing []int, err error)
+	// abort ends all meetings of all ranks.
+	abort(reason error)
+}
+
+// offer is what a rank brings to a collective.
+type offer struct {
+	signature string
+	data      device.Tensor // that the others read
+}
+
+// member is a rank's end of a group whose ranks read each other's memory.
+type member struct {
+	link
+	rank, size int
+	deadline   time.Duration
+	done       int // collectives finished
+}
+
+func (m *member) Rank() int { return m.rank }
+func (m *member) Size() int { return m.size }
+
+// Abort implements Comm.
+func (m *member) Abort(reason error) { m.abort(reason) }
+
+// Bind implements Comm.
+func (m *member) Bind(op Op) ([]device.Op, error) {
+	if err := op.Check(); err != nil {
+		return nil, err
+	}
+	mine := offer{signature(op), data(op)}
+	offers, missing, err := m.exchange(mine)
+	if err != nil {
+		return nil, m.fail(op, missing, err)
+	}
+	for r, o := range offers {
+		if o.signature != mine.signature {
+			return nil, m.fail(op, nil, fmt.Errorf("rank %d has bound %s where this rank has %s: their plans differ", r, o.signature, mine.signature))
+		}
+	}
+	return m.steps(op, offers), nil
+}
+
+// fail describes a collective that failed.
+func (m *member) fail(op Op, missing []int, err error) *Error {
+	kind, name := op.collective()
+	return &Error{Rank: m.rank, Size: m.size, Kind: kind, Name: name, Number: m.done, Waited: m.deadline, Missing: missing, Err: err}
+}
+
+// signature is what all ranks must have alike in a collective.
+func signature(op Op) string {
+	kind, name := op.collective()
+	s := fmt.Sprintf("%s of %s", kind, name)
+	if d := data(op); !d.Absent() {
+		s += fmt.Sprintf(" (%d of %s)", d.Len, d.Type)
+	}
+	if b, ok := op.(*Broadcast); ok {
+		s += fmt.Sprintf(" from rank %d", b.Root)
+	}
+	return s
+}
+
+// data returns the tensor that others read.
+func data(op Op) device.Tensor {
+	switch op := op.(type) {
+	case *AllGather:
+		return op.Data
+	case *ReduceScatter:
+		return op.Data
+	case *AllReduce:
+		return op.Data
+	case *Broadcast:
+		return op.Data
+	}
+	return device.Tensor{}
+}
