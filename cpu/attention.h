@@ -331,6 +331,10 @@ static void attention(const gk_call *c, int thread, int threads, int type) { for
 
 // attention_decode first writes the new keys and values, and zeros for rows without room.
 static void attention_decode(const gk_call *c, int thread, int threads, int type) {
+  if (c->phase == 1) {
+    forward_heads(c, thread, threads, type);
+    return;
+  }
   const gk_attention_args *o = c->args;
   int64_t begin, end, width = o->kv_heads * o->head_size, wide = o->heads * o->head_size;
   size_t element = type == GK_BF16 ? 2 : 4;
@@ -345,6 +349,4 @@ static void attention_decode(const gk_call *c, int thread, int threads, int type
     memcpy(at_w(o->k_cache, type, to), at(o->k, type, r * width), (size_t)width * element);
     memcpy(at_w(o->v_cache, type, to), at(o->v, type, r * width), (size_t)width * element);
   }
-  gk_sync(c, threads);
-  forward_heads(c, thread, threads, type);
 }

@@ -188,9 +188,11 @@ static void attention_backward(const gk_call *c, int thread, int threads, int ty
   const gk_attention_args *o = c->args;
   int64_t begin, end, item, heads = o->seqs * o->kv_heads;
   memory_backward m = backward_memory(c, thread, (int)((o->head_size + LANES - 1) / LANES * LANES));
-  gk_split(o->seqs * o->seq_len * o->heads, LANES, thread, threads, &begin, &end);
-  for (int64_t r = begin; r < end; r += STRIP) sum_d(o, &m, type, r, (int)(end - r < STRIP ? end - r : STRIP));
-  gk_sync(c, threads);
+  if (c->phase == 0) {
+    gk_split(o->seqs * o->seq_len * o->heads, LANES, thread, threads, &begin, &end);
+    for (int64_t r = begin; r < end; r += STRIP) sum_d(o, &m, type, r, (int)(end - r < STRIP ? end - r : STRIP));
+    return;
+  }
   int64_t rows = o->seq_len * (o->heads / o->kv_heads);
   int64_t tiles = (rows + ROWS - 1) / ROWS, blocks = (o->seq_len + KEYS - 1) / KEYS;
   if (blocks <= m.slots && parts(heads, tiles, threads) == 1) {

@@ -56,6 +56,10 @@ INLINED void add_rms_norm_backward(const gk_call *c, int thread, int threads, in
   const gk_add_rms_norm_backward_args *o = c->args;
   float *partials = gk_pool_scratch(c->ctx->pool, 0);
   int64_t begin, end, dim = o->dim, each = block_rows(o->rows), blocks = (o->rows + each - 1) / each;
+  if (c->phase == 1) {
+    add_blocks(o->dweight, o->dweight_type, o->accumulate, partials, dim, blocks, dim, thread, threads);
+    return;
+  }
   gk_split(blocks, 1, thread, threads, &begin, &end);
   for (int64_t b = begin; b < end; b++) {
     float *partial = partials + b * dim;
@@ -80,6 +84,4 @@ INLINED void add_rms_norm_backward(const gk_call *c, int thread, int threads, in
       }
     }
   }
-  gk_sync(c, threads);
-  add_blocks(o->dweight, o->dweight_type, o->accumulate, partials, dim, blocks, dim, thread, threads);
 }

@@ -183,19 +183,21 @@ typedef struct {
   gk_ctx *ctx;
   const void *args;
   atomic_llong *taken; // counts of items taken, zero at the start
+  int phase;           // counts from 0; a phase begins when all threads have finished the one before
 } gk_call;
 
 // gk_next takes the next item of a list that threads share. An operation has two lists.
 static inline int64_t gk_next(const gk_call *c, int list) { return atomic_fetch_add(&c->taken[list], 1); }
 
+// The block of device.NormBlock, and how many of their sums fit the threads' scratch at once.
+enum { GK_NORM_BLOCK = 1024 };
+static inline int64_t gk_norm_round(gk_pool *pool, int threads) {
+  return (int64_t)(gk_pool_scratch_bytes(pool) / sizeof(double)) * threads;
+}
+
 // The tasks of each level, by operation and type.
 extern const gk_task gk_tasks_generic[GK_OPS][2];
 extern const gk_task gk_tasks_avx2[GK_OPS][2];
 extern const gk_task gk_tasks_avx512[GK_OPS][2];
-
-// gk_sync is a barrier among the threads of a task, which may be fewer than the pool's.
-static inline void gk_sync(const gk_call *c, int threads) {
-  if (threads > 1) gk_pool_barrier(c->ctx->pool);
-}
 
 #endif

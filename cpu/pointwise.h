@@ -17,14 +17,15 @@ INLINED void embed(const gk_call *c, int thread, int threads, int type) {
 INLINED void embed_backward(const gk_call *c, int thread, int threads, int type) {
   const gk_embed_backward_args *o = c->args;
   int32_t *head = gk_pool_scratch(c->ctx->pool, 0), *next = head + o->vocab;
-  if (thread == 0) {
+  if (c->phase == 0) {
+    if (thread != 0) return;
     for (int64_t r = 0; r < o->rows; r++) head[o->ids[r]] = -1;
     for (int64_t r = o->rows - 1; r >= 0; r--) {
       next[r] = head[o->ids[r]];
       head[o->ids[r]] = (int32_t)r;
     }
+    return;
   }
-  gk_sync(c, threads);
   int64_t begin, end, dim = o->dim;
   gk_split(o->rows, 1, thread, threads, &begin, &end);
   for (int64_t r = begin; r < end; r++) {

@@ -79,9 +79,6 @@ INLINED vd vd_add_squares(vd s, vf x) {
 INLINED void vd_store(double *p, vd s) { memcpy(p, s.x, sizeof s.x); }
 #endif
 
-// The block of device.NormBlock.
-enum { NORM_BLOCK = 1024 };
-
 INLINED double block_squares(const void *x, int type, int64_t begin, int64_t end) {
   vd sums = vd_zero();
   for (int64_t i = begin; i < end; i += LANES) sums = vd_add_squares(sums, v_ld(x, type, i, end));
@@ -91,42 +88,44 @@ INLINED double block_squares(const void *x, int type, int64_t begin, int64_t end
   return total;
 }
 
-// sum_squares goes over the vector in rounds: threads sum blocks, then the first adds them in order.
+// sum_squares goes over the vector in rounds of two phases: threads sum blocks, as many as their
+// scratch holds, then the first adds them in order.
 INLINED void sum_squares(const gk_call *c, int thread, int threads, int type) {
   const gk_vector_args *o = c->args;
   gk_pool *pool = c->ctx->pool;
-  int64_t blocks = (o->n + NORM_BLOCK - 1) / NORM_BLOCK;
-  int64_t round = (int64_t)(gk_pool_scratch_bytes(pool) / sizeof(double)) * threads;
-  double total = 0;
-  for (int64_t first = 0; first < blocks; first += round) {
-    int64_t many = blocks - first < round ? blocks - first : round, begin, end;
+  int64_t blocks = (o->n + GK_NORM_BLOCK - 1) / GK_NORM_BLOCK;
+  int64_t round = gk_norm_round(pool, threads);
+  int64_t first = c->phase / 2 * round, many = blocks - first < round ? blocks - first : round, begin, end;
+  if (c->phase % 2 == 0) {
     gk_split(many, 1, thread, threads, &begin, &end);
     double *sums = gk_pool_scratch(pool, thread);
     for (int64_t b = begin; b < end; b++) {
-      int64_t from = (first + b) * NORM_BLOCK, to = from + NORM_BLOCK < o->n ? from + NORM_BLOCK : o->n;
+      int64_t from = (first + b) * GK_NORM_BLOCK, to = from + GK_NORM_BLOCK < o->n ? from + GK_NORM_BLOCK : o->n;
       sums[b - begin] = block_squares(o->x, type, from, to);
     }
-    gk_sync(c, threads);
-    if (thread == 0)
-      for (int t = 0; t < threads; t++) {
-        gk_split(many, 1, t, threads, &begin, &end);
-        sums = gk_pool_scratch(pool, t);
-        for (int64_t b = begin; b < end; b++) total += sums[b - begin];
-      }
-    gk_sync(c, threads);
+    return;
   }
-  if (thread == 0) *(double *)o->out = total;
+  if (thread != 0) return;
+  double total = first == 0 ? 0 : *(double *)o->out;
+  for (int t = 0; t < threads; t++) {
+    gk_split(many, 1, t, threads, &begin, &end);
+    const double *sums = gk_pool_scratch(pool, t);
+    for (int64_t b = begin; b < end; b++) total += sums[b - begin];
+  }
+  *(double *)o->out = total;
 }
 
 // check_finite multiplies by zero: only what is not finite leaves something else than zero.
 INLINED void check_finite(const gk_call *c, int thread, int threads, int type) {
   const gk_vector_args *o = c->args;
-  int64_t begin, end;
-  gk_split(o->n, GRANULE, thread, threads, &begin, &end);
-  vf zeros = v_set(0);
-  for (int64_t i = begin; i < end; i += LANES) zeros = v_add(zeros, v_mul(v_ld(o->x, type, i, end), v_set(0)));
-  *(int32_t *)gk_pool_scratch(c->ctx->pool, thread) = v_sum(zeros) != 0;
-  gk_sync(c, threads);
+  if (c->phase == 0) {
+    int64_t begin, end;
+    gk_split(o->n, GRANULE, thread, threads, &begin, &end);
+    vf zeros = v_set(0);
+    for (int64_t i = begin; i < end; i += LANES) zeros = v_add(zeros, v_mul(v_ld(o->x, type, i, end), v_set(0)));
+    *(int32_t *)gk_pool_scratch(c->ctx->pool, thread) = v_sum(zeros) != 0;
+    return;
+  }
   if (thread != 0) return;
   int32_t flag = 0;
   for (int t = 0; t < threads; t++) flag |= *(int32_t *)gk_pool_scratch(c->ctx->pool, t);

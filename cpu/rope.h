@@ -76,6 +76,12 @@ INLINED void qk_norm_rope_backward(const gk_call *c, int thread, int threads, in
   // The blocks' sums lie in the first thread's scratch; each thread's own head at the end of its own.
   float *partials = gk_pool_scratch(c->ctx->pool, 0);
   float *back = (float *)((char *)gk_pool_scratch(c->ctx->pool, thread) + gk_pool_scratch_bytes(c->ctx->pool)) - size - LANES;
+  if (c->phase == 1) { // where there are norms
+    for (int part = 0; part < 2; part++)
+      add_blocks(o->part[part].dweight, o->part[part].dweight_type, o->accumulate, partials + part * size,
+                 2 * size, blocks, size, thread, threads);
+    return;
+  }
   gk_split(blocks, 1, thread, threads, &begin, &end);
   for (int64_t b = begin; b < end; b++) {
     float *partial = partials + b * 2 * size;
@@ -87,9 +93,4 @@ INLINED void qk_norm_rope_backward(const gk_call *c, int thread, int threads, in
           rope_head_backward(&o->part[part], type, r * o->part[part].heads + h, size, o->cos + o->pos[r] * half,
                              o->sin + o->pos[r] * half, back, partial + part * size);
   }
-  if (o->part[0].weight == NULL) return;
-  gk_sync(c, threads);
-  for (int part = 0; part < 2; part++)
-    add_blocks(o->part[part].dweight, o->part[part].dweight_type, o->accumulate, partials + part * size,
-               2 * size, blocks, size, thread, threads);
 }
