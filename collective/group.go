@@ -13,7 +13,7 @@ func NewGroup(size int, deadline time.Duration) []Comm {
 	g := &group{deadline: deadline, arrived: make([]uint64, size), offers: make([][]offer, size), wake: make(chan struct{})}
 	comms := make([]Comm, size)
 	for r := range comms {
-		comms[r] = &member{link: &seat{g, r}, rank: r, size: size, deadline: deadline}
+		comms[r] = &member{link: &local{g, r}, rank: r, size: size, deadline: deadline}
 	}
 	return comms
 }
@@ -29,8 +29,8 @@ type group struct {
 	offers  [][]offer     // by rank
 }
 
-// seat is a rank's link.
-type seat struct {
+// local is a rank's link.
+type local struct {
 	*group
 	rank int
 }
@@ -48,7 +48,7 @@ func (g *group) end(reason error) {
 	}
 }
 
-func (s *seat) meet() (missing []int, err error) {
+func (s *local) meet() (missing []int, err error) {
 	g := s.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *seat) meet() (missing []int, err error) {
 	return missing, ErrDeadline
 }
 
-func (s *seat) exchange(o offer) (all []offer, missing []int, err error) {
+func (s *local) exchange(o offer) (all []offer, missing []int, err error) {
 	g := s.group
 	g.mu.Lock()
 	number := len(g.offers[s.rank])
