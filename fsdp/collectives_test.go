@@ -280,3 +280,31 @@ func TestEvaluationAndDecodingUnderEveryStrategyGiveOneRanksNumbers(t *testing.T
 		}
 	}
 }
+
+func TestWholeWeightsAreTheSameOnEveryRank(t *testing.T) {
+	cfg := twoBlocks(false)
+	for _, s := range Strategies() {
+		for _, mesh := range []Mesh{{1, 1}, {1, 3}, {2, 2}} {
+			world(t, Options{Model: cfg, Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Strategy: s}, nil, func(e *Engine) error {
+				for _, p := range cfg.Params() {
+					w, first := e.Owned(p.Name)
+					cfg.InitParam(w, p, 5, first)
+				}
+				for u, unit := range e.Plan.Units {
+					whole, err := e.Whole(u)
+					if err != nil {
+						return err
+					}
+					for _, slot := range unit.Slots {
+						want := make([]float32, slot.Len())
+						cfg.InitParam(want, slot.Param, 5, 0)
+						if !slices.Equal(whole[slot.Off:slot.Off+slot.Len()], want) {
+							return fmt.Errorf("%s of %s differs", slot.Name, unit.Name)
+						}
+					}
+				}
+				return nil
+			})
+		}
+	}
+}

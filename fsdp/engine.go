@@ -190,6 +190,20 @@ func (e *Engine) Param(name string) []float32 {
 	return w
 }
 
+// Whole gathers the master weights of a unit, by its index in the plan, and
+// returns them as one vector; a Slot says where a parameter lies in it. All ranks call it
+// alike. The result is good until the engine's next method.
+func (e *Engine) Whole(unit int) ([]float32, error) {
+	p := e.Plan
+	if len(p.Whole) == 0 {
+		return e.at(p.flat(p.master[unit], device.F32, 0, p.Units[unit].Len)).F32(), nil
+	}
+	if err := e.run(&p.Whole[unit]); err != nil {
+		return nil, err
+	}
+	return e.at(p.flat(p.whole[unit], device.F32, 0, p.Units[unit].Len)).F32(), nil
+}
+
 // Grad returns a parameter's gradient in place, where the plan keeps it whole.
 func (e *Engine) Grad(name string) []float32 {
 	s := e.Plan.slot(name)

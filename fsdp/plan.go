@@ -68,6 +68,9 @@ type Plan struct {
 	Update     Program // AdamW, and the weights that compute brought in line
 	Refresh    Program // the weights that compute brought in line with the master weights
 	Evaluation Program // forward and losses
+	// Whole gathers a unit's master weights, by unit; empty where every rank
+	// holds all of them.
+	Whole []Program
 	// Prefill and Decode generate; see model.Decoder.Decode.
 	Prefill, Decode Program
 
@@ -85,6 +88,7 @@ type Plan struct {
 	decode [2]model.DecodeInputs // prefill, decode
 	logits device.Tensor         // [Decoding.Seqs,Vocab] F32
 	caches []model.Cache
+	whole  []device.Buf // by unit: where Whole gathers to
 }
 
 // NewPlan plans what o asks for and verifies the result.
@@ -114,6 +118,11 @@ func NewPlan(o Options) (*Plan, error) {
 		p.Agree = p.program("agree", p.agree)
 	}
 	p.Refresh = p.program("refresh", p.refresh)
+	for u := range p.Units {
+		if p.rows.end.has(sharded) {
+			p.Whole = append(p.Whole, p.program("whole "+p.Units[u].Name, p.gatherMaster(u)))
+		}
+	}
 	if o.Eval {
 		p.Evaluation = p.program("evaluation", p.evaluation)
 	}
@@ -136,6 +145,9 @@ func (p *Plan) Programs() []*Program {
 		if len(prog.Steps) > 0 {
 			list = append(list, prog)
 		}
+	}
+	for u := range p.Whole {
+		list = append(list, &p.Whole[u])
 	}
 	return list
 }

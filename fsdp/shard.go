@@ -20,6 +20,18 @@ func (b *builder) enter(unit int) {
 	b.weights[unit] = whole.Buf
 }
 
+// gatherMaster emits the gathers of a unit's master weights.
+func (p *Plan) gatherMaster(unit int) func(*builder) {
+	return func(b *builder) {
+		b.unit = unit
+		u := p.Units[unit]
+		own, whole := p.held(u.Len, p.rows.end), b.Value("whole weights", device.F32, u.Len)
+		b.set(whole.Slice(int64(own.from), int64(own.len())), p.flat(p.master[unit], device.F32, 0, own.len()))
+		b.collect(whole, 0, p.rows.end, spread{})
+		p.whole = append(p.whole, whole.Buf)
+	}
+}
+
 // leave releases the unit's gathered weights, unless they are kept.
 func (b *builder) leave(keep bool) {
 	if !keep {
