@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/gofsdp/gofsdp/device"
@@ -59,8 +58,8 @@ func Run(ctx context.Context, s Settings, open Open, log func(format string, arg
 		return nil, err
 	}
 	b := &bench{Settings: s, ctx: ctx, config: src.Config, open: open, log: log}
-	for _, typ := range s.Precisions { // what cannot be planned is refused before anything is measured
-		if _, err := fsdp.NewPlan(b.options(typ, true)); err != nil {
+	for _, typ := range s.Precisions {
+		if err := b.check(typ); err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +84,21 @@ type bench struct {
 	config model.Config
 	open   Open
 	log    func(string, ...any)
+}
+
+// check refuses what cannot be planned or does not fit, before anything is
+// measured.
+func (b *bench) check(typ device.DType) error {
+	if err := train.CheckRows(b.Sequences, b.Length); err != nil {
+		return err
+	}
+	return b.with(b.Threads, func(dev device.Device, _ Limits) error {
+		plan, err := fsdp.NewPlan(b.options(typ, true))
+		if err != nil {
+			return err
+		}
+		return train.CheckMemory(plan, dev.Info())
+	})
 }
 
 // with calls f with an open device and its limits, and closes it.
@@ -114,7 +128,7 @@ func (b *bench) machine(r *Results) error {
 				return nil
 			}
 			done[info.Threads] = true
-			b.log("limits of the machine, %s", count(info.Threads, "thread"))
+			b.log("limits of the machine, %s", train.Number(info.Threads, "thread"))
 			m, err := b.limits(info.Threads, l)
 			r.Machine = append(r.Machine, m)
 			return err
@@ -170,7 +184,7 @@ func (b *bench) workload(typ device.DType) (*Workload, error) {
 
 // steps measures the start-up and the step as users have them.
 func (b *bench) steps(w *Workload, typ device.DType, dev device.Device, l Limits) (err error) {
-	b.log("training steps in %s, %s", typ, count(w.Threads, "thread"))
+	b.log("training steps in %s, %s", typ, train.Number(w.Threads, "thread"))
 	e, err := b.engine(b.options(typ, false), dev, &w.Startup)
 	if err != nil {
 		return err
@@ -229,7 +243,7 @@ func targetOf(name string) record.Value[float64] {
 
 // operations measures a step operation by operation, then each one alone.
 func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l Limits) (err error) {
-	b.log("operations in %s, %s", typ, count(w.Threads, "thread"))
+	b.log("operations in %s, %s", typ, train.Number(w.Threads, "thread"))
 	watch := &watcher{Device: dev, seen: ignore}
 	e, err := b.engine(b.options(typ, true), watch, new(Startup))
 	if err != nil {
@@ -280,11 +294,3 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 }
 
 func ignore(device.Op, float64) {}
-
-// count writes a number of things: "1 thread", "2 threads".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}

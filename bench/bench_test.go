@@ -35,6 +35,11 @@ var said = rates{f32: 1e9, bf16: 2e9, bandwidth: 1e10}
 
 func openMetered(int) (device.Device, error) { return metered{device.NewReference(), said}, nil }
 
+// cramped is a device with one MiB of memory.
+type cramped struct{ metered }
+
+func (cramped) Info() device.Info { return device.Info{Memory: 1 << 20} }
+
 func quiet(string, ...any) {}
 
 func TestAShortRunMeasuresEveryOperation(t *testing.T) {
@@ -118,6 +123,10 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	unknown.Model = "no-such-model-here"
 	long := little(t)
 	long.Length = 65
+	many := little(t)
+	many.Sequences = 1 << 40
+	large := little(t)
+	large.Sequences = 1 << 14
 	broken := errors.New("no device")
 	for sentence, c := range map[string]struct {
 		s    Settings
@@ -125,6 +134,8 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	}{
 		"a model that is not there":              {unknown, openMetered},
 		"sequences longer than the positions":    {long, openMetered},
+		"more sequences than can be planned":     {many, openMetered},
+		"more than the memory":                   {large, func(int) (device.Device, error) { return cramped{metered{device.NewReference(), said}}, nil }},
 		"a device that does not open":            {little(t), func(int) (device.Device, error) { return nil, broken }},
 		"a device that cannot tell its own peak": {little(t), func(int) (device.Device, error) { return device.NewReference(), nil }},
 	} {

@@ -7,17 +7,18 @@ import (
 	"text/tabwriter"
 
 	"github.com/gofsdp/gofsdp/record"
+	"github.com/gofsdp/gofsdp/train"
 )
 
 // WriteTable writes the results for people.
 func (r *Results) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %s, %s, %s\n", r.Device.Name, r.Device.ISA, count(r.Host.CPUs, "CPU"), r.Host.Platform)
+	fmt.Fprintf(&b, "%s, %s, %s, %s\n", r.Device.Name, r.Device.ISA, train.Number(r.Host.CPUs, "CPU"), r.Host.Platform)
 	fmt.Fprintf(&b, "Figures are medians (least–greatest).\n\n")
 	t := newTable(&b)
 	t.row("f32 GFLOP/s", "bf16 GFLOP/s", "copy GB/s", "triad GB/s", "limits with")
 	for _, m := range r.Machine {
-		t.row(scaled(m.F32, 1e-9), scaled(m.BF16, 1e-9), scaled(m.Copy, 1e-9), scaled(m.Triad, 1e-9), count(m.Threads, "thread"))
+		t.row(scaled(m.F32, 1e-9), scaled(m.BF16, 1e-9), scaled(m.Copy, 1e-9), scaled(m.Triad, 1e-9), train.Number(m.Threads, "thread"))
 	}
 	t.end()
 	for i := range r.Workloads {
@@ -32,7 +33,7 @@ func (r *Results) WriteTable(w io.Writer) error {
 
 func (w *Workload) table(b *bytes.Buffer) {
 	fmt.Fprintf(b, "\n%s in %s, %s: %d × %d tokens a step, recomputation %s, %.2f GiB of memory\n",
-		w.Model, w.Precision, count(w.Threads, "thread"), w.Sequences, w.Length, w.Recompute, float64(w.ArenaBytes)/(1<<30))
+		w.Model, w.Precision, train.Number(w.Threads, "thread"), w.Sequences, w.Length, w.Recompute, float64(w.ArenaBytes)/(1<<30))
 	s := w.Step
 	fmt.Fprintf(b, "step: %s s, %s tokens/s, %s %% of the %s GFLOP/s peak\n", scaled(s.Seconds, 1), scaled(s.Tokens, 1), scaled(s.Share, 100), scaled(s.Peak, 1e-9))
 	fmt.Fprintf(b, "cores: the threads had them %s %% of the time, and then reached %s %% of the peak\n", scaled(s.Cores, 100), scaled(s.OnCores, 100))

@@ -36,22 +36,49 @@ func (s Settings) PlanOptions(cfg model.Config, seqLen int) fsdp.Options {
 	return o
 }
 
-// NewPlan plans a run of these settings with sequences of seqLen tokens.
+// NewPlan plans a run of these settings on one rank, with sequences of seqLen
+// tokens.
+func (s Settings) NewPlan(cfg model.Config, seqLen int) (*fsdp.Plan, error) {
+	return s.NewPlanOver(1, fsdp.Sharding{}, cfg, seqLen)
+}
+
+// NewPlanOver plans what the first of so many ranks does in a run of these
+// settings; the batch is divided among them.
 //
 // A micro-batch beyond what any device holds is refused before it is planned,
 // which would take minutes.
-func (s Settings) NewPlan(cfg model.Config, seqLen int) (*fsdp.Plan, error) {
+func (s Settings) NewPlanOver(ranks int, sharding fsdp.Sharding, cfg model.Config, seqLen int) (*fsdp.Plan, error) {
+	if s.Batch%ranks != 0 {
+		return nil, fmt.Errorf("train.batch: %d sequences cannot be divided among %d ranks", s.Batch, ranks)
+	}
+	if s.Batch /= ranks; s.MicroBatch > 0 && s.Batch%s.MicroBatch != 0 {
+		return nil, fmt.Errorf("train.micro_batch: %d does not divide the %d sequences of a rank", s.MicroBatch, s.Batch)
+	}
 	if seqLen > cfg.MaxPositions {
 		return nil, fmt.Errorf("data.sequence_length: %d tokens are more than the model's %d positions (max_position_embeddings)", seqLen, cfg.MaxPositions)
 	}
 	o := s.PlanOptions(cfg, seqLen)
-	if o.Seqs > mostRows/seqLen {
-		return nil, fmt.Errorf("train.micro_batch: %d sequences of %d tokens are more at once than the %d tokens that can be planned; take fewer", o.Seqs, seqLen, mostRows)
+	if err := CheckRows(o.Seqs, seqLen); err != nil {
+		return nil, fmt.Errorf("train.micro_batch: %w", err)
 	}
 	if rows := o.Seqs * seqLen; s.HeadRows > 0 && rows/s.HeadRows > mostPieces {
 		return nil, fmt.Errorf("train.head_rows: %d cuts the %d tokens of a micro-batch into more than %d pieces; raise it, or set 0", s.HeadRows, rows, mostPieces)
 	}
+	if ranks > 1 {
+		if err := sharding.Over(ranks, &o); err != nil {
+			return nil, err
+		}
+	}
 	return fsdp.NewPlan(o)
+}
+
+// CheckRows returns an error where a micro-batch is beyond what any device
+// holds, which is known before it is planned.
+func CheckRows(seqs, seqLen int) error {
+	if seqs > mostRows/seqLen {
+		return fmt.Errorf("%d sequences of %d tokens are more at once than the %d tokens that can be planned; take fewer", seqs, seqLen, mostRows)
+	}
+	return nil
 }
 
 // What a plan may have: tokens of a micro-batch, pieces of its loss.
