@@ -139,7 +139,7 @@ func (d *Data) divide(s Settings, docs []document) (err error) {
 		return err
 	}
 	if d.HeldOut.TargetBytes() == 0 {
-		return fmt.Errorf("data.holdout: the %d held-out documents have no text to predict; raise data.holdout or change data.seed", len(held))
+		return fmt.Errorf("data.holdout: no held-out document has text to predict (documents: %d); raise data.holdout or change data.seed", len(held))
 	}
 	d.Stats.TrainTokens, d.Stats.HeldOutTokens = d.Train.Tokens(), d.HeldOut.Tokens()
 	h := sha256.New()

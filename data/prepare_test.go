@@ -156,7 +156,7 @@ func TestPreparationFailsBeforeAnythingIsWritten(t *testing.T) {
 func TestHeldOutDocumentsWithoutTextAreRefused(t *testing.T) {
 	docs := documentsOf(t, 1, "some text here", "x")
 	_, err := prepareWith(t.Context(), Settings{SequenceLength: 2, CacheDir: t.TempDir()}, docs, newPairs(), new(lines))
-	wantError(t, err, "data.holdout: the 1 held-out documents have no text to predict")
+	wantError(t, err, "data.holdout: no held-out document has text to predict (documents: 1)")
 }
 
 func TestAStoppedPreparationGivesTheReason(t *testing.T) {

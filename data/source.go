@@ -66,8 +66,8 @@ func firstBytes(files []file, s Settings) ([]file, error) {
 }
 
 func emptyCorpus(files int, s Settings) error {
-	return fmt.Errorf("data.path: the corpus is empty: %d files without text in %s by %s",
-		files, strings.Join(s.Path, " "), s.patterns())
+	return fmt.Errorf("data.path: the corpus is empty: no text in %s (files without any: %d); name other files or extend data.include",
+		strings.Join(s.Path, " "), files)
 }
 
 // listSource lists one entry of Settings.Path.

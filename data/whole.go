@@ -47,7 +47,7 @@ func PrepareHeldOut(ctx context.Context, s Settings, t *tokenizer.Tokenizer, log
 		return nil, errors.Join(err, d.Close())
 	}
 	if d.HeldOut.TargetBytes() == 0 {
-		return nil, errors.Join(fmt.Errorf("the %d documents have no text to predict: each is at most one token", len(docs)), d.Close())
+		return nil, errors.Join(fmt.Errorf("there is no text to predict: no document has more than one token (documents: %d)", len(docs)), d.Close())
 	}
 	return d, nil
 }

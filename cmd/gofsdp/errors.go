@@ -93,6 +93,9 @@ func plain(text string) string {
 	return systemCall.ReplaceAllString(packageName.ReplaceAllString(text, ""), "$1")
 }
 
+// byFlags words remedies for those who have flags and no configuration.
+var byFlags = strings.NewReplacer("data.cache_dir", "--cache-dir", " or extend data.include", "", " by data.include", "")
+
 // textError is asUser for errors about a text that was named on the command
 // line: it leaves out the configuration's key, or names the flag instead. After an interruption whatever
 // the reading of the text says is of what it was doing.
@@ -104,7 +107,7 @@ func (a *app) textError(err error) error {
 	for _, e := range flatten(err) {
 		text := strings.TrimPrefix(e.Error(), "data.path: ")
 		text = strings.TrimPrefix(text, "cannot read: ")
-		text = strings.ReplaceAll(text, "data.cache_dir", "--cache-dir")
+		text = byFlags.Replace(text)
 		all = append(all, errors.New(text))
 	}
 	return asUser(errors.Join(all...))
