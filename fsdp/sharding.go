@@ -24,10 +24,10 @@ func (s Sharding) Over(ranks int, o *Options) error {
 		a, err1 := strconv.Atoi(across)
 		w, err2 := strconv.Atoi(within)
 		if !ok || err1 != nil || err2 != nil || a < 1 || w < 1 {
-			return fmt.Errorf("scaling.sharding.mesh: %q is no mesh; write it as 2x4", s.Mesh)
+			return fmt.Errorf("mesh: %q is no mesh; write it as 2x4", s.Mesh)
 		}
 		if a*w != ranks {
-			return fmt.Errorf("scaling.sharding.mesh: %s has %d ranks, the run has %d", s.Mesh, a*w, ranks)
+			return fmt.Errorf("mesh: %s has %d ranks, the run has %d", s.Mesh, a*w, ranks)
 		}
 		o.Mesh = Mesh{a, w}
 	}

@@ -6,13 +6,21 @@ import (
 	"strings"
 
 	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/model"
 	"github.com/gofsdp/gofsdp/train"
 )
 
 type planCommand struct {
 	configured
-	Memory string `placeholder:"SIZE" help:"Say whether it fits this much memory, such as 24GiB, instead of this machine's."`
+	Memory      string `placeholder:"SIZE" help:"Say whether it fits this much memory a rank, such as 24GiB, instead of this machine's."`
+	Ranks       int    `default:"1" help:"Plan for so many ranks. (Training runs on one rank so far.)"`
+	Mesh        string `placeholder:"AxB" help:"Ranks across nodes and within one, such as 2x4; default: all in one node."`
+	Strategy    string `default:"full_shard" enum:"no_shard,shard_optimizer,shard_grad_op,full_shard,hybrid_shard,hybrid_full_shard" help:"What several ranks shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard."`
+	KeepWeights bool   `help:"Keep gathered weights for the backward instead of gathering them again."`
+	LateReduce  bool   `help:"Reduce gradients once a step instead of after each micro-batch."`
+	Prefetch    int    `default:"1" help:"Units whose weights are gathered ahead of their use."`
+	Ops         bool   `help:"Print every operation of every program, too."`
 }
 
 // Run prints what a run would take. It reads neither text nor weights.
@@ -25,37 +33,69 @@ func (c *planCommand) Run(a *app) error {
 	if err != nil {
 		return asUser(err)
 	}
-	plan, err := cfg.Train.NewPlan(src.Config, cfg.Data.SequenceLength)
+	if c.Ranks < 1 || c.Prefetch < 0 {
+		return asUser(fmt.Errorf("--ranks must be at least 1 and --prefetch at least 0"))
+	}
+	sharding := fsdp.Sharding{Mesh: c.Mesh, Strategy: c.Strategy, ReshardAfterForward: !c.KeepWeights, Prefetch: c.Prefetch, ReduceEachMicro: !c.LateReduce}
+	plan, err := cfg.Train.NewPlanOver(c.Ranks, sharding, src.Config, cfg.Data.SequenceLength)
 	if err != nil {
 		return asUser(err)
 	}
-	limit, of, err := c.limit(cfg.Scaling)
+	limit, what, err := c.limit(cfg.Scaling)
 	if err != nil {
 		return err
 	}
 	a.printf("%s (%s): %d parameters in %d units, %d blocks\n", src.Name, src.Config.Family, src.Config.NumParams(), len(plan.Units), src.Config.Layers)
-	accumulate := cfg.Train.Batch / plan.Seqs
-	a.printf("a step: %s of %d tokens as %s of %d, %.4g GFLOP a token\n\n", train.Number(cfg.Train.Batch, "sequence"), plan.SeqLen, train.Number(accumulate, "micro-batch"), plan.Seqs,
+	accumulate := cfg.Train.Batch / plan.Seqs / c.Ranks
+	a.printf("a step: %s of %d tokens as %s of %d, %.4g GFLOP a token\n", train.Number(cfg.Train.Batch, "sequence"), plan.SeqLen, train.Number(accumulate, "micro-batch"), plan.Seqs,
 		src.Config.FLOPsPerToken(plan.SeqLen)/1e9)
-	a.printf("%15s  %9s  memory for\n", "bytes", "")
+	of := ""
+	if c.Ranks > 1 {
+		a.printf("%d ranks as %v, %s: what follows is of one rank\n", c.Ranks, plan.Mesh, plan.Strategy)
+		of = " of a rank"
+	}
+	a.printf("\n%15s  %9s  memory%s for\n", "bytes", "", of)
 	for _, r := range plan.Memory() {
 		a.printf("%15d  %9s  %s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind)
 	}
 	a.printf("%15d  %9s  in all\n\n", plan.Arena, train.Bytes(plan.Arena))
 	a.printf("%15s  %9s  program\n", "operations", "GFLOP")
 	for _, p := range plan.Programs() {
+		if len(plan.Whole) > 0 && p == &plan.Whole[0] {
+			break // a few copies a unit, at the run's end
+		}
 		a.printf("%15d  %9.4g  %s\n", len(p.Steps), float64(p.Cost().FLOPs)/1e9, p.Name)
+	}
+	c.traffic(a, plan, accumulate)
+	if c.Ops {
+		for _, p := range plan.Programs() {
+			a.printf("\n%s\n", p.Name)
+			if err := plan.Transcript(a.out, p); err != nil {
+				return err
+			}
+		}
 	}
 	switch {
 	case limit == 0:
-		a.printf("\nthe memory of %s is not known\n", of)
+		a.printf("\nthe memory of %s is not known\n", what)
 	case plan.Arena > limit:
 		a.printf("\n")
-		return asUser(fmt.Errorf("%s does not fit %s (%s)", train.Bytes(plan.Arena), of, train.Bytes(limit)))
+		return asUser(fmt.Errorf("%s does not fit %s (%s)", train.Bytes(plan.Arena), what, train.Bytes(limit)))
 	default:
-		a.printf("\nit fits %s (%s)\n", of, train.Bytes(limit))
+		a.printf("\nit fits %s (%s)\n", what, train.Bytes(limit))
 	}
 	return nil
+}
+
+// traffic prints the collectives of a step.
+func (c *planCommand) traffic(a *app, plan *fsdp.Plan, microBatches int) {
+	if c.Ranks == 1 {
+		return
+	}
+	a.printf("\n%15s  %9s  a step reads from other ranks by\n", "collectives", "")
+	for _, t := range plan.Traffic(microBatches) {
+		a.printf("%15d  %9s  %s %v\n", t.Count, train.Bytes(t.Bytes), t.Kind, t.Axis)
+	}
 }
 
 // limit returns the memory to compare with, and what has it.
