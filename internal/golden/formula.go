@@ -1,8 +1,9 @@
 // Package golden gives tests the numbers that Hugging Face transformers and PyTorch came to.
 //
 // It knows the formula that weights and token ids come from, and the layout of the cases under
-// model/testdata/golden, which tools/golden/model/make.py writes. It must not know the packages
-// that it helps to test, so that each of them may use it.
+// model/testdata/golden, which tools/golden/model/make.py writes, and of the runs under
+// fsdp/testdata/fsdp2, which tools/golden/fsdp2/make.py writes. It must not know the packages that
+// it helps to test, so that each of them may use it.
 package golden
 
 import (

@@ -145,16 +145,24 @@ func (c *Case) Weights() map[string][]float32 {
 	return weights
 }
 
-// Dir returns the folder of the cases: model/testdata/golden under the nearest go.mod above the
-// working directory.
+// Dir returns the folder of the cases: model/testdata/golden under the module's root.
 func Dir() (string, error) {
+	root, err := root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, "model", "testdata", "golden"), nil
+}
+
+// root returns the folder of the nearest go.mod at or above the working directory.
+func root() (string, error) {
 	at, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
-			return filepath.Join(at, "model", "testdata", "golden"), nil
+			return at, nil
 		}
 		parent := filepath.Dir(at)
 		if parent == at {

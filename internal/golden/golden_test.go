@@ -129,28 +129,44 @@ func TestEveryParameterHasAGradientOfItsSize(t *testing.T) {
 func TestTrainingHasTwentyStepsOfWhichSomeWereClipped(t *testing.T) {
 	for _, name := range []string{"qwen2-tied", "qwen3"} {
 		c := load(t, name)
-		run := c.Training
-		if run == nil || len(run.Steps) != 20 || len(run.Final) != len(c.Parameters) {
-			t.Fatalf("%s: no whole training", name)
+		if c.Training == nil {
+			t.Fatalf("%s: no training", name)
 		}
-		clipped := 0
-		for i, s := range run.Steps {
-			if s.Norm > run.Clip {
-				clipped++
-			}
-			valid := 0
-			for _, target := range s.Targets {
-				if target >= 0 {
-					valid++
-				}
-			}
-			if n := run.MicroBatches * run.Sequences * run.Sequence; valid != s.Valid || len(s.IDs) != n || len(s.Targets) != n {
-				t.Errorf("%s: step %d: %d valid targets and %d ids, want %d and %d", name, i, valid, len(s.IDs), s.Valid, n)
+		checkTraining(t, c, c.Training, 1)
+		f, err := golden.LoadFSDP2(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Name != name || f.Ranks != 2 || f.MicroBatches != 2 {
+			t.Errorf("%s: FSDP2 ran %s on %d ranks with %d micro-batches each", name, f.Name, f.Ranks, f.MicroBatches)
+		}
+		checkTraining(t, c, &f.Training, f.Ranks)
+	}
+}
+
+// checkTraining requires twenty whole steps of a case's model, some of them clipped.
+func checkTraining(t *testing.T, c *golden.Case, run *golden.Training, ranks int) {
+	t.Helper()
+	if len(run.Steps) != 20 || len(run.Final) != len(c.Parameters) {
+		t.Fatalf("%s: no whole training", c.Name)
+	}
+	clipped := 0
+	for i, s := range run.Steps {
+		if s.Norm > run.Clip {
+			clipped++
+		}
+		valid := 0
+		for _, target := range s.Targets {
+			if target >= 0 {
+				valid++
 			}
 		}
-		if clipped == 0 || clipped == len(run.Steps) {
-			t.Errorf("%s: %d of %d steps clipped", name, clipped, len(run.Steps))
+		if n := ranks * run.MicroBatches * run.Sequences * run.Sequence; valid != s.Valid || len(s.IDs) != n || len(s.Targets) != n {
+			t.Errorf("%s: step %d: %d valid targets and %d ids, want %d and %d", c.Name, i, valid, len(s.IDs), s.Valid, n)
 		}
+	}
+	if clipped == 0 || clipped == len(run.Steps) {
+		t.Errorf("%s: %d of %d steps clipped", c.Name, clipped, len(run.Steps))
 	}
 }
 
@@ -170,6 +186,9 @@ func TestGreedyContinuationsAreWellSeparated(t *testing.T) {
 
 func TestAnUnknownCaseIsRefusedByName(t *testing.T) {
 	if _, err := golden.Load("nothing"); err == nil {
-		t.Fatal("loaded")
+		t.Error("loaded a case")
+	}
+	if _, err := golden.LoadFSDP2("nothing"); err == nil {
+		t.Error("loaded a run of FSDP2")
 	}
 }
