@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,19 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// rankMain is what this binary does when it is started as a rank with a role; nil
+// where ranks cannot be processes that share memory.
+var rankMain func(role string) int
+
+// roleVariable names the role of a process in its environment.
+const roleVariable = "GOFSDP_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" && rankMain != nil {
+		os.Exit(rankMain(role))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // ranks runs f for each rank of a group of n, side by side, each with a device
 // and a stream of its own, and returns their errors by rank.
@@ -34,8 +47,11 @@ func ranks(t *testing.T, n int, deadline time.Duration, f func(r int, c Comm, de
 	return errs
 }
 
+// reporter is the part of testing.T that a rank in another process has too.
+type reporter interface{ Error(args ...any) }
+
 // tensor returns n elements of F32 on dev, filled with a rank's own numbers.
-func tensor(t *testing.T, dev device.Device, r, n int) device.Tensor {
+func tensor(t reporter, dev device.Device, r, n int) device.Tensor {
 	b, err := dev.Alloc(int64(max(n, 1)) * 4)
 	if err != nil {
 		t.Error(err)
@@ -65,48 +81,8 @@ func TestEveryCollectiveOfEverySizeDoesWhatItSays(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		for _, size := range []int{0, 1, 2, 3, 7, 16, 1000} {
 			t.Run(fmt.Sprintf("%d ranks %d elements", n, size), func(t *testing.T) {
-				// In the order of ranks, in float32: not any other sum.
-				sum := numbers(0, size)
-				for r := 1; r < n; r++ {
-					for i, x := range numbers(r, size) {
-						sum[i] += x
-					}
-				}
-				gathered := make([]float32, size)
-				for r := range n {
-					from, to := Part(int64(size), r, n)
-					copy(gathered[from:to], numbers(r, size)[from:to])
-				}
 				for _, err := range ranks(t, n, 20*time.Second, func(r int, c Comm, dev device.Device, s device.Stream) error {
-					from, to := Part(int64(size), r, n)
-					for again := range 2 { // bound anew: the second must not see the first's memory
-						all, out := tensor(t, dev, r, size), tensor(t, dev, r, int(to-from))
-						half, one, own := tensor(t, dev, r, size), tensor(t, dev, r, size), tensor(t, dev, r, size)
-						for _, x := range []struct {
-							op   Op
-							got  device.Tensor
-							want []float32
-						}{
-							{&AllGather{Own: all.Slice(from, to-from), Data: all, Name: "a"}, all, gathered},
-							{&ReduceScatter{Data: half, Out: out, Name: "b"}, out, sum[from:to]},
-							{&ReduceScatter{Data: own, Out: own.Slice(from, to-from), Name: "c"}, own.Slice(from, to-from), sum[from:to]},
-							{&AllReduce{Data: half, Name: "d"}, half, sum},
-							{&Broadcast{Data: one, Root: n - 1, Name: "e"}, one, numbers(n-1, size)},
-							{&Barrier{Name: "f"}, one, numbers(n-1, size)},
-						} {
-							ops, err := c.Bind(x.op)
-							if err != nil {
-								return err
-							}
-							if err := launch(s, ops); err != nil {
-								return err
-							}
-							if !slices.Equal(x.got.F32(), x.want) {
-								return fmt.Errorf("rank %d, time %d: %s: %v, want %v", r, again, device.Name(x.op), x.got.F32(), x.want)
-							}
-						}
-					}
-					return nil
+					return everyCollective(t, r, n, size, c, dev, s)
 				}) {
 					if err != nil {
 						t.Error(err)
@@ -115,6 +91,58 @@ func TestEveryCollectiveOfEverySizeDoesWhatItSays(t *testing.T) {
 			})
 		}
 	}
+}
+
+// everyCollective is what rank r of n does to try every collective on tensors of
+// size elements. It returns what is wrong with what they give, bit for bit.
+func everyCollective(t reporter, r, n, size int, c Comm, dev device.Device, s device.Stream) error {
+	// In the order of ranks, in float32: not any other sum.
+	sum := numbers(0, size)
+	for r := 1; r < n; r++ {
+		for i, x := range numbers(r, size) {
+			sum[i] += x
+		}
+	}
+	gathered := make([]float32, size)
+	for r := range n {
+		from, to := Part(int64(size), r, n)
+		copy(gathered[from:to], numbers(r, size)[from:to])
+	}
+	from, to := Part(int64(size), r, n)
+	for again := range 2 { // bound anew: the second must not see the first's memory
+		all, out := tensor(t, dev, r, size), tensor(t, dev, r, int(to-from))
+		half, one, own, whole := tensor(t, dev, r, size), tensor(t, dev, r, size), tensor(t, dev, r, size), tensor(t, dev, r, size)
+		for _, x := range []struct {
+			op   Op
+			got  device.Tensor
+			want []float32
+		}{
+			{&AllGather{Own: all.Slice(from, to-from), Data: all, Name: "a"}, all, gathered},
+			{&ReduceScatter{Data: half, Out: out, Name: "b"}, out, sum[from:to]},
+			{&ReduceScatter{Data: own, Out: own.Slice(from, to-from), Name: "c"}, own.Slice(from, to-from), sum[from:to]},
+			{&AllReduce{Data: whole, Name: "d"}, whole, sum},
+			{&Broadcast{Data: one, Root: n - 1, Name: "e"}, one, numbers(n-1, size)},
+			{&Barrier{Name: "f"}, one, numbers(n-1, size)},
+		} {
+			ops, err := c.Bind(x.op)
+			if err != nil {
+				return err
+			}
+			if err := launch(s, ops); err != nil {
+				return err
+			}
+			got := x.got.F32()
+			for i := range got {
+				if got[i] != x.want[i] {
+					return fmt.Errorf("rank %d of %d, %d elements, time %d: %s: element %d is %v, want %v", r, n, size, again, device.Name(x.op), i, got[i], x.want[i])
+				}
+			}
+			if len(got) != len(x.want) {
+				return fmt.Errorf("rank %d of %d: %s gives %d elements, want %d", r, n, device.Name(x.op), len(got), len(x.want))
+			}
+		}
+	}
+	return nil
 }
 
 func TestABoundCollectiveRunsAsOftenAsWanted(t *testing.T) {

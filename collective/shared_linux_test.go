@@ -1,0 +1,385 @@
+package collective
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// Ranks are processes of this binary. Their descriptors are 3, the control file,
+// and from 4 on the windows of all ranks.
+
+// process is a rank as its role sees it.
+type process struct {
+	rank, size int
+	deadline   time.Duration
+	comm       *Shared
+	views      []*device.View
+	dev        device.Device
+	stream     device.Stream
+}
+
+// Error implements reporter.
+func (p *process) Error(args ...any) {
+	fmt.Fprintln(os.Stderr, args...)
+	os.Exit(1)
+}
+
+// ready tells the test that this rank has come to where it wants to be, and waits
+// to be killed or told to go on.
+func (p *process) ready() {
+	fmt.Println("ready")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+var roles = map[string]func(p *process) error{}
+
+func init() {
+	rankMain = func(role string) int {
+		if err := beRank(role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+}
+
+// number reads a number of the environment.
+func number(key string) int {
+	n, err := strconv.Atoi(os.Getenv(key))
+	if err != nil {
+		panic(fmt.Sprintf("%s=%q", key, os.Getenv(key)))
+	}
+	return n
+}
+
+// beRank plays a role and checks that nothing of it is left.
+func beRank(role string) (err error) {
+	p := &process{rank: number("GOFSDP_TEST_RANK"), size: number("GOFSDP_TEST_SIZE"), deadline: time.Duration(number("GOFSDP_TEST_MS")) * time.Millisecond}
+	before, err := resources()
+	if err != nil {
+		return err
+	}
+	if err := p.open(); err != nil {
+		return err
+	}
+	err = roles[role](p)
+	p.comm.Abort(fmt.Errorf("rank %d is done: %v", p.rank, err))
+	err = errors.Join(err, p.dev.Close(), p.comm.Close())
+	for _, v := range p.views {
+		if v != nil {
+			err = errors.Join(err, v.Close())
+		}
+	}
+	after, rerr := resources()
+	if rerr != nil || after != before {
+		err = errors.Join(err, rerr, fmt.Errorf("rank %d: it began with %s and leaves %s", p.rank, before, after))
+	}
+	return errors.Join(err, goleak.Find())
+}
+
+// resources lists what a rank must not leave: descriptors and mappings of files of memory.
+func resources() (string, error) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return "", err
+	}
+	var files int
+	for _, fd := range fds {
+		// The runtime makes some of its own that are no files, at its leisure.
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:") {
+			files++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d descriptors, %d mappings", files, bytes.Count(maps, []byte("/memfd:"))), nil
+}
+
+func (p *process) open() error {
+	control := os.NewFile(3, "control")
+	set := SharedSettings{Rank: p.rank, Control: control, Peers: make([]*device.View, p.size), Deadline: p.deadline}
+	var err error
+	for r := range p.size {
+		f := os.NewFile(uintptr(4+r), fmt.Sprintf("window %d", r))
+		if r == p.rank {
+			set.Window, err = device.NewWindow(f)
+		} else {
+			set.Peers[r], err = device.NewView(f)
+		}
+		if err != nil {
+			return err
+		}
+		inherited = append(inherited, f)
+	}
+	inherited = append(inherited, control)
+	if p.dev, err = cpu.New(cpu.Options{Threads: 1, Window: set.Window}); err != nil {
+		return err
+	}
+	p.views = set.Peers
+	p.comm, err = NewShared(set)
+	p.stream = p.dev.NewStream("comm")
+	return err
+}
+
+// inherited keeps the descriptors open as long as the process lives.
+var inherited []*os.File
+
+// child is a rank as the test sees it.
+type child struct {
+	*exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	errors bytes.Buffer
+}
+
+// start starts n ranks. They are killed at the end of the test.
+func start(t testing.TB, role string, n int, deadline time.Duration) []*child {
+	t.Helper()
+	control, err := NewControl(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	files := []*os.File{control}
+	for r := range n {
+		f, err := device.NewWindowFile(fmt.Sprintf("gofsdp-rank-%d", r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	children := make([]*child, n)
+	for r := range children {
+		c := &child{Cmd: exec.Command(os.Args[0])}
+		c.Env = append(os.Environ(), roleVariable+"="+role, fmt.Sprintf("GOFSDP_TEST_RANK=%d", r),
+			fmt.Sprintf("GOFSDP_TEST_SIZE=%d", n), fmt.Sprintf("GOFSDP_TEST_MS=%d", deadline.Milliseconds()))
+		c.ExtraFiles = files
+		c.Stderr = &c.errors
+		c.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		if c.in, err = c.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.out = bufio.NewReader(out)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if c.ProcessState == nil {
+				_ = c.Process.Kill()
+				_ = c.Wait()
+			}
+		})
+		children[r] = c
+	}
+	return children
+}
+
+// line reads what the rank prints.
+func (c *child) line(t testing.TB) string {
+	t.Helper()
+	s, err := c.out.ReadString('\n')
+	if err != nil {
+		t.Errorf("a rank ended early: %v\n%s", err, c.errors.String())
+	}
+	return strings.TrimSpace(s)
+}
+
+// end waits for ranks and reports those that failed.
+func end(t testing.TB, children ...*child) {
+	t.Helper()
+	var wait sync.WaitGroup
+	for _, c := range children {
+		wait.Go(func() {
+			if err := c.Wait(); err != nil {
+				t.Errorf("%s: %v\n%s", c.Env[len(c.Env)-3], err, c.errors.String())
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func init() {
+	roles["every"] = func(p *process) error {
+		for _, size := range []int{0, 1, 3, 7, 1000, 1<<20 + 13} {
+			if err := everyCollective(p, p.rank, p.size, size, p.comm, p.dev, p.stream); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	roles["often"] = func(p *process) error {
+		x := tensor(p, p.dev, p.rank, 1001)
+		ops, err := p.comm.Bind(&AllReduce{Data: x, Name: "x"})
+		if err != nil {
+			return err
+		}
+		var mallocs uint64
+		for round := range 1000 {
+			if round == 100 {
+				mallocs = allocated()
+			}
+			data := x.F32()
+			for i := range data {
+				data[i] = float32((p.rank + 1) * (round + i))
+			}
+			if err := launch(p.stream, ops); err != nil {
+				return err
+			}
+			for i, got := range data {
+				if want := float32(p.size * (p.size + 1) / 2 * (round + i)); got != want {
+					return fmt.Errorf("round %d, rank %d: %v, want %v", round, p.rank, got, want)
+				}
+			}
+		}
+		// The runtime may have a few of its own.
+		if n := allocated() - mallocs; n > 50 {
+			return fmt.Errorf("rank %d: %d allocations in 900 all-reduces, want none", p.rank, n)
+		}
+		return nil
+	}
+	roles["lost"] = func(p *process) error {
+		ops, err := p.comm.Bind(&AllReduce{Data: tensor(p, p.dev, p.rank, 10), Name: "block 3 gradient"})
+		if err == nil {
+			err = launch(p.stream, ops)
+		}
+		if err != nil {
+			return err
+		}
+		if p.rank == 1 {
+			p.ready()
+		}
+		began := time.Now()
+		err = launch(p.stream, ops)
+		var e *Error
+		if !errors.As(err, &e) || !errors.Is(err, ErrDeadline) || e.Number != 1 || e.Rank != p.rank {
+			return fmt.Errorf("rank %d: %w", p.rank, err)
+		}
+		// Whoever sees the deadline pass names the rank, and the others what it said.
+		if p.rank != 1 && !slices.Equal(e.Missing, []int{1}) && !strings.Contains(err.Error(), "in vain for ranks [1]") {
+			return fmt.Errorf("rank %d does not know who is missing: %w", p.rank, err)
+		}
+		if waited := time.Since(began); p.rank != 1 && waited > 10*p.deadline {
+			return fmt.Errorf("rank %d waited %v", p.rank, waited)
+		}
+		return nil
+	}
+	roles["abort"] = func(p *process) error {
+		ops, err := p.comm.Bind(&Barrier{Name: "x"})
+		if err != nil {
+			return err
+		}
+		if p.rank == 0 {
+			time.Sleep(50 * time.Millisecond)
+			p.comm.Abort(errors.New("rank 0 has had enough"))
+			return nil
+		}
+		if err := launch(p.stream, ops); err == nil || !strings.Contains(err.Error(), "barrier of x, number 0: rank 0 gave up: rank 0 has had enough") {
+			return fmt.Errorf("rank %d: %w", p.rank, err)
+		}
+		return nil
+	}
+	roles["differ"] = func(p *process) error {
+		_, err := p.comm.Bind(&AllReduce{Data: tensor(p, p.dev, p.rank, 10+p.rank), Name: "x"})
+		if err == nil || !strings.Contains(err.Error(), "(10 of f32)") || !strings.Contains(err.Error(), "(11 of f32)") || !strings.Contains(err.Error(), "plans differ") {
+			return fmt.Errorf("rank %d: %w", p.rank, err)
+		}
+		return nil
+	}
+	roles["outside"] = func(p *process) error {
+		dev := device.NewReference()
+		defer dev.Close()
+		x := tensor(p, p.dev, p.rank, 10)
+		if p.rank == 0 {
+			x = tensor(p, dev, p.rank, 10)
+		}
+		if _, err := p.comm.Bind(&AllReduce{Data: x, Name: "x"}); err == nil || !strings.Contains(err.Error(), "outside of the window") {
+			return fmt.Errorf("rank %d: %w", p.rank, err)
+		}
+		return nil
+	}
+}
+
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+func TestProcessesDoEveryCollectiveOfEverySize(t *testing.T) {
+	for n := 1; n <= 4; n++ { // four ranks are more than the cores of small machines
+		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) { end(t, start(t, "every", n, time.Minute)...) })
+	}
+}
+
+func TestProcessesRunABoundCollectiveWithoutAllocating(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) { end(t, start(t, "often", n, time.Minute)...) })
+	}
+}
+
+func TestAProcessThatIsKilledIsNamed(t *testing.T) {
+	c := start(t, "lost", 3, 300*time.Millisecond)
+	c[1].line(t)
+	if err := c[1].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c[1].Wait(); err == nil {
+		t.Error("it was not killed")
+	}
+	end(t, c[0], c[2])
+}
+
+func TestAProcessThatIsStoppedIsNamedAndEndsWhenItGoesOn(t *testing.T) {
+	c := start(t, "lost", 3, 300*time.Millisecond)
+	c[1].line(t)
+	if err := c[1].Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	end(t, c[0], c[2])
+	fmt.Fprintln(c[1].in)
+	if err := c[1].Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	end(t, c[1])
+}
+
+func TestAnAbortReachesEveryProcessWithItsReason(t *testing.T) {
+	began := time.Now()
+	end(t, start(t, "abort", 3, time.Minute)...)
+	if time.Since(began) > 30*time.Second {
+		t.Error("it took long")
+	}
+}
+
+func TestProcessesThatBindDifferentCollectivesAreTold(t *testing.T) {
+	end(t, start(t, "differ", 2, time.Minute)...)
+}
+
+func TestMemoryThatPeersCannotReachIsRefusedByAll(t *testing.T) {
+	end(t, start(t, "outside", 3, time.Minute)...)
+}
