@@ -94,19 +94,20 @@ func sameTensor(a, b safetensors.Tensor) bool {
 	return a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)
 }
 
-// Load converts every parameter to float32, exactly. dst returns where a
-// parameter belongs, as long as it is; it is called by this goroutine, once a
-// parameter. Load uses all cores and returns when all is done.
-func (w *Weights) Load(dst func(param string) []float32) {
+// Load converts parameters to float32, exactly. dst returns where a parameter
+// belongs, or a part of it that begins with element first, which may be empty;
+// it is called by this goroutine, once a parameter. Load uses all cores and
+// returns when all is done.
+func (w *Weights) Load(dst func(param string) (part []float32, first int)) {
 	for _, p := range w.params {
-		to := dst(p.Name)
-		if len(to) != p.Len() {
-			panic(fmt.Sprintf("checkpoint: parameter %s has %d elements, and a place for %d", p.Name, p.Len(), len(to)))
+		to, first := dst(p.Name)
+		if first < 0 || first+len(to) > p.Len() {
+			panic(fmt.Sprintf("checkpoint: parameter %s has %d elements, and a place for %d from %d on", p.Name, p.Len(), len(to), first))
 		}
 		from, _ := w.dir.Tensor(p.Name)
 		size := int(from.DType.Size())
 		inPieces(len(to), func(_, begin, end int) {
-			decode(to[begin:end], from.Data[begin*size:end*size], from.DType)
+			decode(to[begin:end], from.Data[(first+begin)*size:(first+end)*size], from.DType)
 		})
 	}
 }

@@ -27,7 +27,23 @@ func load(t *testing.T, dir string, cfg model.Config) map[string][]float32 {
 	for _, p := range cfg.Params() {
 		got[p.Name] = slices.Repeat([]float32{float32(math.NaN())}, p.Len())
 	}
-	w.Load(func(name string) []float32 { return got[name] })
+	w.Load(func(name string) ([]float32, int) { return got[name], 0 })
+	// In parts, as ranks hold them.
+	for name, all := range got {
+		for first := range 3 {
+			part := make([]float32, (len(all)-first)/2)
+			w.Load(func(param string) ([]float32, int) {
+				if param != name {
+					return nil, 0
+				}
+				return part, first
+			})
+			same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) } // a NaN too
+			if !slices.EqualFunc(part, all[first:first+len(part)], same) {
+				t.Errorf("%s from element %d on differs", name, first)
+			}
+		}
+	}
 	check(t, w.Close())
 	check(t, w.Close())
 	return got
@@ -238,5 +254,5 @@ func TestAPlaceOfAnotherLengthPanics(t *testing.T) {
 			t.Errorf("the panic says %q, want the parameter's name", said)
 		}
 	}()
-	w.Load(func(string) []float32 { return make([]float32, 1) })
+	w.Load(func(string) ([]float32, int) { return make([]float32, 1<<20), 0 })
 }

@@ -16,7 +16,9 @@ type Evaluation struct {
 }
 
 // Evaluate computes the loss of the first packs sequences of set, of all where
-// packs is 0. It returns early with ctx's error.
+// packs is 0. The ranks of a run divide them and come to the same result; one
+// that has none left goes on with masked ones. Where it is alone it returns
+// early with ctx's error.
 func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int) (Evaluation, error) {
 	all := packs == 0 || packs >= set.Packs()
 	if all {
@@ -25,14 +27,18 @@ func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int)
 	b := newBatch(e.Plan.Seqs, set.Length())
 	var sum float64
 	var targets int64
-	for at := 0; at < packs; at += e.Plan.Seqs {
-		if err := ctx.Err(); err != nil {
+	for pack := range packs {
+		targets += int64(set.Valid(0, pack))
+	}
+	ranks := e.Plan.Mesh.Size()
+	for begin := 0; begin < packs; begin += ranks * e.Plan.Seqs {
+		if err := ctx.Err(); err != nil && ranks == 1 {
 			return Evaluation{}, err
 		}
+		at := begin + e.Plan.Rank*e.Plan.Seqs
 		for i := range e.Plan.Seqs {
 			if at+i < packs {
 				set.Read(0, at+i, b.pack(i))
-				targets += int64(set.Valid(0, at+i))
 			} else {
 				b.pack(i).Pad(0, set.EndOfText())
 			}
@@ -41,6 +47,10 @@ func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int)
 			return Evaluation{}, err
 		}
 		sum += total(e.Losses())
+	}
+	sum, err := e.Total(sum)
+	if err != nil {
+		return Evaluation{}, err
 	}
 	ev := Evaluation{Loss: sum / float64(targets), Targets: targets, BitsPerByte: math.NaN()}
 	if all {

@@ -99,21 +99,22 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 		return sum, err
 	}
 	for step := range steps {
-		if ctx.Err() != nil {
+		if sum.Interrupted || j.alone() && ctx.Err() != nil {
 			sum.Interrupted = true
 			return sum, nil
 		}
-		r, err := l.step(step)
+		r, stop, err := l.step(step, ctx.Err() != nil)
 		if err != nil {
 			return sum, err
 		}
+		sum.Interrupted = stop && step+1 < steps
 		sum.Steps, sum.Loss = step+1, r.Loss
 		sum.Tokens += r.Tokens
 		sum.Seconds += r.Seconds
 		if err := j.Report.Step(r); err != nil {
 			return sum, err
 		}
-		if every := j.Settings.EvalEvery; every > 0 && (step+1)%every == 0 && step+1 < steps {
+		if every := j.Settings.EvalEvery; !sum.Interrupted && every > 0 && (step+1)%every == 0 && step+1 < steps {
 			if err := j.evaluate(ctx, step+1, j.Settings.EvalPacks, &sum); err != nil || sum.Interrupted {
 				return sum, err
 			}
@@ -121,6 +122,10 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 	}
 	return sum, j.evaluate(ctx, steps, 0, &sum)
 }
+
+// alone reports whether this is the only rank. Of several, none may act on what
+// it alone knows: they would wait for each other in vain.
+func (j *Job) alone() bool { return j.Engine.Plan.Mesh.Size() == 1 }
 
 func (j *Job) evaluate(ctx context.Context, step, packs int, sum *Summary) error {
 	ev, err := Evaluate(ctx, j.Engine, j.HeldOut, packs)
@@ -147,9 +152,9 @@ type loop struct {
 }
 
 func newLoop(j *Job, steps int) (*loop, error) {
-	seqs := j.Engine.Plan.Seqs
-	if j.Settings.Batch%seqs != 0 {
-		return nil, fmt.Errorf("train.batch: %d sequences cannot be cut in micro-batches of %d", j.Settings.Batch, seqs)
+	seqs, ranks := j.Engine.Plan.Seqs, j.Engine.Plan.Mesh.Size()
+	if j.Settings.Batch%(seqs*ranks) != 0 {
+		return nil, fmt.Errorf("train.batch: %d sequences cannot be cut in micro-batches of %d for %s", j.Settings.Batch, seqs, Number(ranks, "rank"))
 	}
 	sampler, err := data.NewSampler(j.Train, j.Settings.Batch)
 	if err != nil {
@@ -158,32 +163,33 @@ func newLoop(j *Job, steps int) (*loop, error) {
 	return &loop{Job: j, steps: steps, sampler: sampler, batch: newBatch(seqs, j.Train.Length())}, nil
 }
 
-// step runs one optimizer step. It allocates nothing, but where an epoch
-// begins.
-func (l *loop) step(step int) (StepReport, error) {
+// step runs one optimizer step: of its packs this rank takes every so many
+// micro-batches one. wish is this rank's wish to stop after it, stop whether any
+// rank has it. It allocates nothing, but where an epoch begins.
+func (l *loop) step(step int, wish bool) (r StepReport, stop bool, err error) {
 	began := time.Now()
-	r := StepReport{
+	r = StepReport{
 		Step: step + 1, Steps: l.steps, LR: l.Settings.Rate(step, l.steps), Targets: l.sampler.ValidTokens(step),
 		Tokens: int64(l.Settings.Batch * l.Train.Length()),
 	}
 	// A step of nothing but masked targets has no gradient; 1 keeps it zero.
 	scale := 1 / float64(max(r.Targets, 1))
 	var loss float64
-	for at := 0; at < l.Settings.Batch; at += l.Engine.Plan.Seqs {
-		l.read(step, at)
-		if err := l.Engine.MicroBatch(l.batch.Batch, float32(scale), at == 0); err != nil {
-			return r, fmt.Errorf("step %d: %w", step+1, err)
+	for m := range l.micros() {
+		l.read(step, m)
+		if err := l.Engine.MicroBatch(l.batch.Batch, float32(scale), m == 0); err != nil {
+			return r, false, fmt.Errorf("step %d: %w", step+1, err)
 		}
 		loss += total(l.Engine.Losses())
 	}
-	all, err := l.Engine.Agree(loss, false)
+	all, err := l.Engine.Agree(loss, wish)
 	if err != nil {
-		return r, fmt.Errorf("step %d: %w", step+1, err)
+		return r, false, fmt.Errorf("step %d: %w", step+1, err)
 	}
 	r.Loss, r.Norm = all.Loss*scale, math.Sqrt(all.SquaredNorm)
 	if !finite(r.Loss) || !finite(r.Norm) {
 		micro, where := l.locate(step, float32(scale))
-		return r, &NotFinite{Step: step + 1, MicroBatch: micro, Where: where}
+		return r, false, &NotFinite{Step: step + 1, MicroBatch: micro, Where: where}
 	}
 	factor := 1.0
 	if c := l.Settings.Clip; c > 0 {
@@ -191,16 +197,23 @@ func (l *loop) step(step int) (StepReport, error) {
 		factor = min(1, c/(r.Norm+1e-6))
 	}
 	if err := l.Engine.Update(fsdp.Hyper{LR: r.LR, GradScale: factor, Step: step + 1}); err != nil {
-		return r, fmt.Errorf("step %d: %w", step+1, err)
+		return r, false, fmt.Errorf("step %d: %w", step+1, err)
 	}
 	r.Seconds = time.Since(began).Seconds()
-	return r, nil
+	return r, all.Stop, nil
 }
 
-// read fills the batch with the packs of a step from number at on.
-func (l *loop) read(step, at int) {
-	refs := l.sampler.Step(step)
-	for i := range l.Engine.Plan.Seqs {
+// micros is the number of this rank's micro-batches in a step.
+func (l *loop) micros() int {
+	return l.Settings.Batch / l.Engine.Plan.Seqs / l.Engine.Plan.Mesh.Size()
+}
+
+// read fills the batch with this rank's micro-batch m of a step. Ranks take
+// turns, so that the first micro-batches of all are the step's first packs.
+func (l *loop) read(step, m int) {
+	p, refs := l.Engine.Plan, l.sampler.Step(step)
+	at := (m*p.Mesh.Size() + p.Rank) * p.Seqs
+	for i := range p.Seqs {
 		l.Train.Read(refs[at+i].Epoch, refs[at+i].Pack, l.batch.pack(i))
 	}
 }
@@ -211,10 +224,10 @@ func (l *loop) read(step, at int) {
 func (l *loop) locate(step int, scale float32) (microBatch int, err error) {
 	finder := device.NewNaNFinder(l.Device, l.Engine.Describe)
 	stream := finder.NewStream("replay")
-	for at := 0; at < l.Settings.Batch; at += l.Engine.Plan.Seqs {
-		l.read(step, at)
-		if err := l.Engine.Locate(l.batch.Batch, scale, at == 0, stream); err != nil {
-			return at/l.Engine.Plan.Seqs + 1, err
+	for m := range l.micros() {
+		l.read(step, m)
+		if err := l.Engine.Locate(l.batch.Batch, scale, m == 0, stream); err != nil {
+			return m + 1, err
 		}
 	}
 	return 0, nil

@@ -241,7 +241,7 @@ func TestANaNThatOneSequenceMeetsIsLocatedInItsMicroBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Engine.Param(model.EmbedName)[token*shape.Hidden] = float32(math.NaN())
-	_, err = l.step(step - 1)
+	_, _, err = l.step(step-1, false)
 	var nf *NotFinite
 	if !errors.As(err, &nf) || nf.Step != step || nf.MicroBatch != 2 {
 		t.Fatalf("step %d: %v", step, err)
@@ -366,7 +366,7 @@ func TestAStepAllocatesNothingAndMemoryDoesNotGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(step int) {
-		if _, err := l.step(step); err != nil {
+		if _, _, err := l.step(step, false); err != nil {
 			t.Fatal(err)
 		}
 	}

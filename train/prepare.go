@@ -142,7 +142,7 @@ func CheckMemory(p *fsdp.Plan, info device.Info) error {
 // values from seed, on all cores.
 func SetWeights(e *fsdp.Engine, weights *checkpoint.Weights, seed uint64) error {
 	if weights != nil {
-		weights.Load(e.Param)
+		weights.Load(e.Owned)
 		return e.Refresh()
 	}
 	type piece struct {
@@ -161,9 +161,9 @@ func SetWeights(e *fsdp.Engine, weights *checkpoint.Weights, seed uint64) error 
 		})
 	}
 	for _, p := range e.Plan.Model.Params() {
-		dst := e.Param(p.Name)
+		dst, first := e.Owned(p.Name)
 		for i := 0; i < len(dst); i += length {
-			pieces <- piece{p, i, dst[i:min(i+length, len(dst))]}
+			pieces <- piece{p, first + i, dst[i:min(i+length, len(dst))]}
 		}
 	}
 	close(pieces)

@@ -1,0 +1,178 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/fsdp"
+)
+
+// together runs a Job on every rank of a node of so many, in this process and on
+// the data of one run. before may change a rank's engine; each rank has a
+// context of its own. It returns summaries, reports and errors by rank, and the
+// whole weights as rank 0 had them at the end.
+func together(t *testing.T, r *Run, ranks int, sharding fsdp.Sharding, before func(rank int, e *fsdp.Engine), report func(rank int, cancel func()) *seen) (sums []Summary, saw []*seen, errs []error, weights []float32) {
+	t.Helper()
+	sums, saw, errs = make([]Summary, ranks), make([]*seen, ranks), make([]error, ranks)
+	gather, reduce := collective.NewGroup(ranks, time.Minute), collective.NewGroup(ranks, time.Minute)
+	var wait sync.WaitGroup
+	for rank := range ranks {
+		wait.Go(func() {
+			errs[rank] = func() (err error) {
+				s := r.Work.Train
+				s.Batch /= ranks
+				o := s.PlanOptions(r.Model.Config, r.Work.Data.SequenceLength)
+				if err := sharding.Over(ranks, &o); err != nil {
+					return err
+				}
+				o.Rank = rank
+				plan, err := fsdp.NewPlan(o)
+				if err != nil {
+					return err
+				}
+				dev, err := cpu.New(cpu.Options{Threads: 1})
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, dev.Close()) }()
+				var comms fsdp.Comms
+				comms.Gather[fsdp.Within], comms.Reduce[fsdp.Within] = gather[rank], reduce[rank]
+				e, err := fsdp.NewEngine(plan, dev, comms)
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, e.Close()) }()
+				if err := SetWeights(e, nil, 0); err != nil {
+					return err
+				}
+				if before != nil {
+					before(rank, e)
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				saw[rank] = &seen{}
+				if report != nil {
+					saw[rank] = report(rank, cancel)
+				}
+				j := Job{Settings: r.Work.Train, Engine: e, Device: dev, Train: r.Data.Train, HeldOut: r.Data.HeldOut, Report: saw[rank]}
+				if sums[rank], err = j.Run(ctx); err != nil {
+					return err
+				}
+				for u := range plan.Units {
+					whole, err := e.Whole(u)
+					if err != nil {
+						return err
+					}
+					if rank == 0 {
+						for _, slot := range plan.Units[u].Slots {
+							weights = append(weights, whole[slot.Off:slot.Off+slot.Len()]...)
+						}
+					}
+				}
+				return nil
+			}()
+			if errs[rank] != nil {
+				gather[rank].Abort(errs[rank])
+				reduce[rank].Abort(errs[rank])
+			}
+		})
+	}
+	wait.Wait()
+	return sums, saw, errs, weights
+}
+
+func sharded(strategy fsdp.Strategy) fsdp.Sharding {
+	return fsdp.Sharding{Strategy: string(strategy), ReshardAfterForward: true, Prefetch: 1, ReduceEachMicro: true}
+}
+
+func TestRanksTrainAndEvaluateAsOneDoes(t *testing.T) {
+	w := work(t)
+	w.Train.Batch, w.Train.MicroBatch, w.Train.EvalEvery, w.Train.EvalPacks = 12, 2, 5, 7
+	r := open(t, w)
+	one, saw, errs, weights := together(t, r, 1, sharded(fsdp.NoShard), nil, nil)
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	for _, ranks := range []int{2, 3} {
+		for _, s := range fsdp.Strategies() {
+			sums, got, errs, all := together(t, r, ranks, sharded(s), nil, nil)
+			what := fmt.Sprintf("%d ranks, %s", ranks, s)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			for rank := range ranks {
+				if math.Abs(sums[rank].HeldOut.Loss/one[0].HeldOut.Loss-1) > 1e-4 || sums[rank].HeldOut.Targets != one[0].HeldOut.Targets || sums[rank].Tokens != one[0].Tokens {
+					t.Errorf("%s: rank %d comes to %+v, one alone to %+v", what, rank, sums[rank].HeldOut, one[0].HeldOut)
+				}
+				if sums[rank].HeldOut.Loss != sums[0].HeldOut.Loss || !slices.Equal(got[rank].evals, saw[0].evals) {
+					t.Errorf("%s: ranks do not agree on the held-out loss", what)
+				}
+				for i, step := range got[rank].steps {
+					if want := saw[0].steps[i]; math.Abs(step.Loss/want.Loss-1) > 1e-5 || math.Abs(step.Norm/want.Norm-1) > 1e-4 || step.Loss != got[0].steps[i].Loss {
+						t.Errorf("%s: rank %d, step %d: loss %v and norm %v, one alone %v and %v", what, rank, i, step.Loss, step.Norm, want.Loss, want.Norm)
+					}
+				}
+			}
+			for i := range weights {
+				if math.Abs(float64(all[i]-weights[i])) > 1e-3 {
+					t.Fatalf("%s: weight %d is %v, one alone has %v", what, i, all[i], weights[i])
+				}
+			}
+		}
+	}
+}
+
+func TestOneRanksWishStopsAllAfterTheSameStep(t *testing.T) {
+	w := work(t)
+	r := open(t, w)
+	sums, _, errs, _ := together(t, r, 2, sharded(fsdp.FullShard), nil, func(rank int, cancel func()) *seen {
+		return &seen{stop: func(step int) {
+			if rank == 1 && step == 3 {
+				cancel()
+			}
+		}}
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for rank, s := range sums {
+		// The wish is known with the step that follows it.
+		if !s.Interrupted || s.Steps != 4 {
+			t.Errorf("rank %d: %+v", rank, s)
+		}
+	}
+}
+
+func TestANaNOnOneRankEndsAllBeforeTheUpdate(t *testing.T) {
+	w := work(t)
+	r := open(t, w)
+	_, _, errs, _ := together(t, r, 2, sharded(fsdp.ShardGradOp), func(rank int, e *fsdp.Engine) {
+		if rank == 1 {
+			// A norm's weight that this rank holds, so that refreshed copies have it too.
+			for _, p := range shape.Params() {
+				if part, _ := e.Owned(p.Name); len(part) > 0 && strings.Contains(p.Name, "layers.1.") {
+					part[0] = float32(math.NaN())
+					break
+				}
+			}
+		}
+		if err := e.Refresh(); err != nil {
+			t.Error(err)
+		}
+	}, nil)
+	for rank, err := range errs {
+		var nf *NotFinite
+		if !errors.As(err, &nf) || nf.Step != 1 {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
