@@ -12,9 +12,9 @@
 //
 // Threads share no packed panel: that was tried with two threads of a Zen 5 machine and lost. Panels of
 // B packed together, 256 columns between two barriers, made products of 1024 rows 0.92 to 1.00 times as
-// fast (weight gradients 0.96 to 1.03), for threads that divide columns pack nothing of B twice. Panels
-// of A packed together made weight gradients 1.01 to 1.05 times as fast where the cores have their
-// last-level cache in common (a line crosses in 45 ns), and 0.70 to 0.87 times where not (180 ns).
+// fast as private ones (weight gradients 0.96 to 1.03). Panels of A packed together made weight
+// gradients 1.01 to 1.05 times as fast where the cores have their last-level cache in common (a line
+// crosses in 45 ns), and 0.70 to 0.87 times where not (180 ns).
 //
 // Reached on a Zen 5 core with two 512-bit multiply-adds a cycle (265 GFLOP/s in fp32, 525 in bf16),
 // 1024 rows, packing included: forward and input gradient 90-97 % of that in fp32 and 83-94 % in
@@ -194,17 +194,23 @@ static void multiply(void *arg, int thread, int threads) {
   }
 }
 
-// divide chooses into how many parts threads cut the rows and columns of C: the slowest thread's
-// tiles, plus what it packs, an element of which costs as much as about 32 multiply-adds.
+// divide chooses into how many parts threads cut the rows and columns of C: the slowest thread's tiles,
+// plus what it packs, an element of which costs as much as about 32 multiply-adds, plus what it reads
+// that another thread wrote. Operations that work by rows give each thread its own, so these are the
+// other rows of A, and afterwards the other columns of its own rows of C. Such an element costs as much
+// again, or more where the cores are far apart: small products of 1024 rows that follow each other are
+// 1.2 to 1.8 times as fast by rows as by columns where a line crosses in 180 ns, 1.01 to 1.05 in 40 ns.
 static void divide(plan *p, int threads) {
   const gk_matmul_args *x = p->args;
   p->row_parts = p->col_parts = 1;
   if (x->m * x->n * x->k < SMALL) return;
+  const double own = (double)x->m / threads;
   double best = INFINITY;
   for (int parts = 1; parts <= threads; parts++) {
     double rows = (double)round_up((x->m + parts - 1) / parts, p->tile->rows);
     double cols = (double)round_up((x->n + threads / parts - 1) / (threads / parts), p->tile->cols);
     double cost = rows * cols + 32 * (cols + (p->pack_a ? rows : 0));
+    if (!p->pack_a) cost += 32 * (fmax(rows - own, 0) + own * fmax((double)x->n - cols, 0) / (double)x->k);
     if (cost >= best) continue;
     best = cost;
     p->row_parts = parts;
