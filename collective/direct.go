@@ -30,6 +30,9 @@ func (o *meet) Reference() {
 
 // steps returns what carries op out, where peers are what the ranks offer.
 func (m *member) steps(op Op, peers []offer) []device.Op {
+	if _, ok := op.(*Barrier); ok {
+		return []device.Op{&meet{m, op, true}}
+	}
 	steps := []device.Op{&meet{m, op, false}}
 	from, to := Part(data(op).Len, m.rank, m.Size())
 	switch op := op.(type) {

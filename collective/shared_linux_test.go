@@ -256,8 +256,9 @@ func init() {
 				}
 			}
 		}
-		// The runtime may have a few of its own.
-		if n := allocated() - mallocs; n > 50 {
+		// The runtime may have a few of its own; a build without kernels computes
+		// by references, which allocate.
+		if n := allocated() - mallocs; n > 50 && p.dev.Info().ISA != "go" {
 			return fmt.Errorf("rank %d: %d allocations in 900 all-reduces, want none", p.rank, n)
 		}
 		return nil
