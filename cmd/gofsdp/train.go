@@ -27,6 +27,9 @@ type trainCommand struct {
 // peakTime is how long the machine's peak is measured.
 const peakTime = 100 * time.Millisecond
 
+// slowISA is what a device without kernels says that it computes by.
+const slowISA = "go"
+
 // peaker is a device that can measure its own limit.
 type peaker interface {
 	PeakFLOPS(typ device.DType, d time.Duration) float64
@@ -51,6 +54,9 @@ func (c *trainCommand) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	if dev.Info().ISA == slowISA {
+		a.printf("this program was built without C and computes by its Go reference, which is for tests: hundreds of times slower\n")
+	}
 	r, err := train.Open(a.ctx, train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, dev, func(format string, args ...any) {
 		a.printf(format+"\n", args...)
 	})
