@@ -166,11 +166,11 @@ func (p *product) run(t testing.TB, k *kernels) []float32 {
 	return floats(p.C)
 }
 
-// pools are all levels of this machine, with 1, 2 and 3 threads.
+// pools are all levels of this machine, with 1, 2, 3 and 8 threads.
 func pools(t testing.TB) map[string]*kernels {
 	all := map[string]*kernels{}
 	for isa := Generic; isa <= Detect(); isa++ {
-		for _, threads := range []int{1, 2, 3} {
+		for _, threads := range []int{1, 2, 3, 8} {
 			k, err := newPool(threads, isa)
 			if err != nil {
 				t.Fatal(err)
