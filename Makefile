@@ -106,6 +106,7 @@ $(TOOLS)/built: tools/go.mod tools/go.sum
 .PHONY: golden
 golden: .venv/model/ready .venv/tokenizer/ready ## Make the golden data again with the pinned Python libraries (network, Python, 6 GB)
 	.venv/model/bin/python tools/golden/model/make.py model/testdata/golden
+	.venv/model/bin/python tools/golden/fsdp2/make.py fsdp/testdata/fsdp2
 	.venv/model/bin/python tools/golden/huggingface/make.py checkpoint/testdata/transformers
 	.venv/tokenizer/bin/python tools/golden/tokenizer/make.py
 

@@ -97,7 +97,7 @@ func (b *bench) check(typ device.DType) error {
 		if err != nil {
 			return err
 		}
-		return train.CheckMemory(plan, dev.Info())
+		return train.CheckMemory(plan, dev.Info(), 1)
 	})
 }
 
@@ -212,7 +212,7 @@ func (b *bench) engine(o fsdp.Options, dev device.Device, s *Startup) (*fsdp.Eng
 	if err != nil {
 		return nil, err
 	}
-	if err := train.CheckMemory(plan, dev.Info()); err != nil {
+	if err := train.CheckMemory(plan, dev.Info(), 1); err != nil {
 		return nil, err
 	}
 	s.Plan = lap()

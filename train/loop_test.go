@@ -68,7 +68,7 @@ var optimizer = fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 
 func open(t testing.TB, w Work) *Run {
 	t.Helper()
 	dev := device.NewReference()
-	r, err := Open(context.Background(), w, dev, nil)
+	r, err := Open(context.Background(), w, Place{}, dev, nil)
 	if err != nil {
 		t.Fatal(errors.Join(err, dev.Close()))
 	}
@@ -344,7 +344,7 @@ func TestWeightsThatDoNotFitAreRefused(t *testing.T) {
 	w.Model = dir
 	dev := device.NewReference()
 	defer dev.Close()
-	_, err := Open(context.Background(), w, dev, nil)
+	_, err := Open(context.Background(), w, Place{}, dev, nil)
 	if err == nil || !strings.Contains(err.Error(), "[24 16]") || !strings.Contains(err.Error(), "[25 16]") || strings.Count(err.Error(), "mlp.") != 6 {
 		t.Errorf("six tensors do not fit: %v", err)
 	}
@@ -356,7 +356,7 @@ func TestAStepAllocatesNothingAndMemoryDoesNotGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	r, err := Open(context.Background(), work(t), dev, nil)
+	r, err := Open(context.Background(), work(t), Place{}, dev, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,15 +39,15 @@ func (s Settings) PlanOptions(cfg model.Config, seqLen int) fsdp.Options {
 // NewPlan plans a run of these settings on one rank, with sequences of seqLen
 // tokens.
 func (s Settings) NewPlan(cfg model.Config, seqLen int) (*fsdp.Plan, error) {
-	return s.NewPlanOver(1, fsdp.Sharding{}, cfg, seqLen)
+	return s.NewPlanOver(1, 0, fsdp.Sharding{}, cfg, seqLen)
 }
 
-// NewPlanOver plans what the first of so many ranks does in a run of these
-// settings; the batch is divided among them.
+// NewPlanOver plans what a rank of so many does in a run of these settings; the
+// batch is divided among them.
 //
 // A micro-batch beyond what any device holds is refused before it is planned,
 // which would take minutes.
-func (s Settings) NewPlanOver(ranks int, sharding fsdp.Sharding, cfg model.Config, seqLen int) (*fsdp.Plan, error) {
+func (s Settings) NewPlanOver(ranks, rank int, sharding fsdp.Sharding, cfg model.Config, seqLen int) (*fsdp.Plan, error) {
 	if s.Batch%ranks != 0 {
 		return nil, fmt.Errorf("train.batch: %d sequences cannot be divided among %d ranks", s.Batch, ranks)
 	}
@@ -68,6 +68,7 @@ func (s Settings) NewPlanOver(ranks int, sharding fsdp.Sharding, cfg model.Confi
 		if err := sharding.Over(ranks, &o); err != nil {
 			return nil, err
 		}
+		o.Rank = rank
 	}
 	return fsdp.NewPlan(o)
 }
@@ -129,11 +130,12 @@ func OpenModel(name, mode string) (model.Source, *tokenizer.Tokenizer, *checkpoi
 	return src, tok, weights, nil
 }
 
-// CheckMemory returns an error where a plan cannot fit the device.
-func CheckMemory(p *fsdp.Plan, info device.Info) error {
-	if info.Memory > 0 && p.Arena > info.Memory {
+// CheckMemory returns an error where the plans of so many ranks, which share the
+// device's memory, cannot fit it.
+func CheckMemory(p *fsdp.Plan, info device.Info, ranks int) error {
+	if need := p.Arena * int64(ranks); info.Memory > 0 && need > info.Memory {
 		return fmt.Errorf("the run needs %s of memory and %s has %s: take a smaller train.micro_batch, train.recompute block, a shorter data.sequence_length or a smaller model (gofsdp plan shows what takes how much)",
-			Bytes(p.Arena), info.Name, Bytes(info.Memory))
+			Bytes(need), info.Name, Bytes(info.Memory))
 	}
 	return nil
 }

@@ -5,80 +5,58 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gofsdp/gofsdp/checkpoint"
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/cpu"
 	"github.com/gofsdp/gofsdp/fsdp"
 )
 
-// together runs a Job on every rank of a node of so many, in this process and on
-// the data of one run. before may change a rank's engine; each rank has a
-// context of its own. It returns summaries, reports and errors by rank, and the
-// whole weights as rank 0 had them at the end.
-func together(t *testing.T, r *Run, ranks int, sharding fsdp.Sharding, before func(rank int, e *fsdp.Engine), report func(rank int, cancel func()) *seen) (sums []Summary, saw []*seen, errs []error, weights []float32) {
+// together opens and trains a run on every rank of a node of so many, in this
+// process. before may change a rank's engine; each rank has a context of its own.
+// It returns summaries, reports and errors by rank, and the directory that the
+// ranks export to.
+func together(t *testing.T, w Work, ranks int, sharding fsdp.Sharding, before func(rank int, e *fsdp.Engine), report func(rank int, cancel func()) *seen) (sums []Summary, saw []*seen, errs []error, dir string) {
 	t.Helper()
+	dir = filepath.Join(t.TempDir(), "model")
 	sums, saw, errs = make([]Summary, ranks), make([]*seen, ranks), make([]error, ranks)
 	gather, reduce := collective.NewGroup(ranks, time.Minute), collective.NewGroup(ranks, time.Minute)
 	var wait sync.WaitGroup
 	for rank := range ranks {
 		wait.Go(func() {
 			errs[rank] = func() (err error) {
-				s := r.Work.Train
-				s.Batch /= ranks
-				o := s.PlanOptions(r.Model.Config, r.Work.Data.SequenceLength)
-				if err := sharding.Over(ranks, &o); err != nil {
-					return err
-				}
-				o.Rank = rank
-				plan, err := fsdp.NewPlan(o)
-				if err != nil {
-					return err
-				}
 				dev, err := cpu.New(cpu.Options{Threads: 1})
 				if err != nil {
 					return err
 				}
 				defer func() { err = errors.Join(err, dev.Close()) }()
-				var comms fsdp.Comms
-				comms.Gather[fsdp.Within], comms.Reduce[fsdp.Within] = gather[rank], reduce[rank]
-				e, err := fsdp.NewEngine(plan, dev, comms)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				r, err := Open(ctx, w, Place{Ranks: ranks, Rank: rank, Sharding: sharding, Join: func(*fsdp.Plan) (c fsdp.Comms, err error) {
+					c.Gather[fsdp.Within], c.Reduce[fsdp.Within] = gather[rank], reduce[rank]
+					return c, nil
+				}}, dev, nil)
 				if err != nil {
 					return err
 				}
-				defer func() { err = errors.Join(err, e.Close()) }()
-				if err := SetWeights(e, nil, 0); err != nil {
-					return err
-				}
+				defer func() { err = errors.Join(err, r.Close()) }()
 				if before != nil {
-					before(rank, e)
+					before(rank, r.Engine)
 				}
-				ctx, cancel := context.WithCancel(context.Background())
-				defer cancel()
 				saw[rank] = &seen{}
 				if report != nil {
 					saw[rank] = report(rank, cancel)
 				}
-				j := Job{Settings: r.Work.Train, Engine: e, Device: dev, Train: r.Data.Train, HeldOut: r.Data.HeldOut, Report: saw[rank]}
-				if sums[rank], err = j.Run(ctx); err != nil {
+				if sums[rank], err = r.Train(ctx, saw[rank]); err != nil {
 					return err
 				}
-				for u := range plan.Units {
-					whole, err := e.Whole(u)
-					if err != nil {
-						return err
-					}
-					if rank == 0 {
-						for _, slot := range plan.Units[u].Slots {
-							weights = append(weights, whole[slot.Off:slot.Off+slot.Len()]...)
-						}
-					}
-				}
-				return nil
+				return r.Export(dir)
 			}()
 			if errs[rank] != nil {
 				gather[rank].Abort(errs[rank])
@@ -87,7 +65,27 @@ func together(t *testing.T, r *Run, ranks int, sharding fsdp.Sharding, before fu
 		})
 	}
 	wait.Wait()
-	return sums, saw, errs, weights
+	return sums, saw, errs, dir
+}
+
+// exported reads a directory's weights.
+func exported(t *testing.T, dir string) (all []float32) {
+	t.Helper()
+	w, err := checkpoint.OpenWeights(dir, shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.Load(func(param string) ([]float32, int) {
+		for _, p := range shape.Params() {
+			if p.Name == param {
+				all = append(all, make([]float32, p.Len())...)
+				return all[len(all)-p.Len():], 0
+			}
+		}
+		panic(param)
+	})
+	return all
 }
 
 func sharded(strategy fsdp.Strategy) fsdp.Sharding {
@@ -97,18 +95,19 @@ func sharded(strategy fsdp.Strategy) fsdp.Sharding {
 func TestRanksTrainAndEvaluateAsOneDoes(t *testing.T) {
 	w := work(t)
 	w.Train.Batch, w.Train.MicroBatch, w.Train.EvalEvery, w.Train.EvalPacks = 12, 2, 5, 7
-	r := open(t, w)
-	one, saw, errs, weights := together(t, r, 1, sharded(fsdp.NoShard), nil, nil)
+	one, saw, errs, dir := together(t, w, 1, sharded(fsdp.NoShard), nil, nil)
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
+	weights := exported(t, dir)
 	for _, ranks := range []int{2, 3} {
 		for _, s := range fsdp.Strategies() {
-			sums, got, errs, all := together(t, r, ranks, sharded(s), nil, nil)
+			sums, got, errs, dir := together(t, w, ranks, sharded(s), nil, nil)
 			what := fmt.Sprintf("%d ranks, %s", ranks, s)
 			if err := errors.Join(errs...); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
+			all := exported(t, dir)
 			for rank := range ranks {
 				if math.Abs(sums[rank].HeldOut.Loss/one[0].HeldOut.Loss-1) > 1e-4 || sums[rank].HeldOut.Targets != one[0].HeldOut.Targets || sums[rank].Tokens != one[0].Tokens {
 					t.Errorf("%s: rank %d comes to %+v, one alone to %+v", what, rank, sums[rank].HeldOut, one[0].HeldOut)
@@ -133,8 +132,7 @@ func TestRanksTrainAndEvaluateAsOneDoes(t *testing.T) {
 
 func TestOneRanksWishStopsAllAfterTheSameStep(t *testing.T) {
 	w := work(t)
-	r := open(t, w)
-	sums, _, errs, _ := together(t, r, 2, sharded(fsdp.FullShard), nil, func(rank int, cancel func()) *seen {
+	sums, _, errs, _ := together(t, w, 2, sharded(fsdp.FullShard), nil, func(rank int, cancel func()) *seen {
 		return &seen{stop: func(step int) {
 			if rank == 1 && step == 3 {
 				cancel()
@@ -154,8 +152,7 @@ func TestOneRanksWishStopsAllAfterTheSameStep(t *testing.T) {
 
 func TestANaNOnOneRankEndsAllBeforeTheUpdate(t *testing.T) {
 	w := work(t)
-	r := open(t, w)
-	_, _, errs, _ := together(t, r, 2, sharded(fsdp.ShardGradOp), func(rank int, e *fsdp.Engine) {
+	_, _, errs, _ := together(t, w, 2, sharded(fsdp.ShardGradOp), func(rank int, e *fsdp.Engine) {
 		if rank == 1 {
 			// A norm's weight that this rank holds, so that refreshed copies have it too.
 			for _, p := range shape.Params() {

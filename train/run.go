@@ -22,20 +22,62 @@ type Work struct {
 	Train Settings
 }
 
+// Place is which of a run's ranks this process is. The zero value is the only
+// one.
+type Place struct {
+	Ranks, Rank int
+	Sharding    fsdp.Sharding
+	// Join opens the groups of the plan's mesh; it is called where there are
+	// several ranks.
+	Join func(*fsdp.Plan) (fsdp.Comms, error)
+}
+
 // Run is a run that is ready to go: everything that can be wrong with its
 // model, its text and its size has been found.
 type Run struct {
 	Work
 	Model  model.Source
 	Data   *data.Data
-	Engine *fsdp.Engine
+	Plan   *fsdp.Plan
+	Engine *fsdp.Engine // nil where the run was only checked
+	info   device.Info
 	dev    device.Device
+
+	weights *checkpoint.Weights // nil: fresh ones
 }
 
-// Open prepares a run on dev: it resolves and checks the model, plans, checks
-// that the plan fits, reads and tokenises the text, and sets the weights. log
-// gets lines for the user; it may be nil. The caller closes the run, then the device.
-func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...any)) (r *Run, err error) {
+// Open prepares a run on dev, as Check does, takes its memory and sets the
+// weights. The caller closes the run, then the device.
+func Open(ctx context.Context, w Work, place Place, dev device.Device, log func(string, ...any)) (*Run, error) {
+	r, err := Check(ctx, w, place, dev.Info(), log)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.start(place, dev); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Run) start(place Place, dev device.Device) (err error) {
+	var comms fsdp.Comms
+	if place.Ranks > 1 {
+		if comms, err = place.Join(r.Plan); err != nil {
+			return err
+		}
+	}
+	r.dev = dev
+	if r.Engine, err = fsdp.NewEngine(r.Plan, dev, comms); err != nil {
+		return err
+	}
+	return SetWeights(r.Engine, r.weights, uint64(r.Work.Train.Seed))
+}
+
+// Check finds all that can be wrong with a run before it starts on a device: it
+// resolves and checks the model, plans, checks that the plan fits, and reads and
+// tokenises the text. log gets lines for the user; it may be nil. The caller
+// closes the run.
+func Check(ctx context.Context, w Work, place Place, info device.Info, log func(string, ...any)) (r *Run, err error) {
 	if log == nil {
 		log = func(string, ...any) {}
 	}
@@ -43,48 +85,39 @@ func Open(ctx context.Context, w Work, dev device.Device, log func(string, ...an
 	if err != nil {
 		return nil, err
 	}
-	if weights != nil {
-		defer func() { err = errors.Join(err, weights.Close()) }()
-	}
-	plan, err := w.Train.NewPlan(src.Config, w.Data.SequenceLength)
-	if err != nil {
-		return nil, err
-	}
-	if err := CheckMemory(plan, dev.Info()); err != nil {
-		return nil, err
-	}
-	if w.Data.Tokenizer == data.TokenizerModel && tok == nil {
-		return nil, fmt.Errorf("data.tokenizer: the model %s has no tokenizer; give the path of a tokenizer.json, or train to make one", w.Model)
-	}
-	if w.Data.Tokenizer == data.TokenizerTrain && w.Data.VocabSize > src.Config.Vocab {
-		return nil, fmt.Errorf("data.vocab_size: a tokenizer of %d entries is more than the model's vocabulary of %d; lower it", w.Data.VocabSize, src.Config.Vocab)
-	}
-	if w.Data.Tokenizer == data.TokenizerTrain && weights != nil {
-		log("the weights of %s were made with another tokenizer than the one that is trained here; data.tokenizer: model takes theirs, train.weights: fresh does without them", w.Model)
-	}
-	r = &Run{Work: w, Model: src, dev: dev}
+	r = &Run{Work: w, Model: src, info: info, weights: weights}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
 			r = nil
 		}
 	}()
+	if r.Plan, err = w.Train.NewPlanOver(max(place.Ranks, 1), place.Rank, place.Sharding, src.Config, w.Data.SequenceLength); err != nil {
+		return r, err
+	}
+	if err := CheckMemory(r.Plan, info, max(place.Ranks, 1)); err != nil {
+		return r, err
+	}
+	if w.Data.Tokenizer == data.TokenizerModel && tok == nil {
+		return r, fmt.Errorf("data.tokenizer: the model %s has no tokenizer; give the path of a tokenizer.json, or train to make one", w.Model)
+	}
+	if w.Data.Tokenizer == data.TokenizerTrain && w.Data.VocabSize > src.Config.Vocab {
+		return r, fmt.Errorf("data.vocab_size: a tokenizer of %d entries is more than the model's vocabulary of %d; lower it", w.Data.VocabSize, src.Config.Vocab)
+	}
+	if w.Data.Tokenizer == data.TokenizerTrain && weights != nil {
+		log("the weights of %s were made with another tokenizer than the one that is trained here; data.tokenizer: model takes theirs, train.weights: fresh does without them", w.Model)
+	}
 	if r.Data, err = data.Prepare(ctx, w.Data, tok, log); err != nil {
 		return r, err
 	}
 	if int(r.Data.MaxID) >= src.Config.Vocab {
 		return r, fmt.Errorf("data.tokenizer: the text has token %d, but the model's vocabulary has %d: this is not the model's tokenizer", r.Data.MaxID, src.Config.Vocab)
 	}
-	if err = errors.Join(r.checkPrompts(plan), r.checkSteps()); err != nil {
+	if err = errors.Join(r.checkPrompts(r.Plan), r.checkSteps()); err != nil {
 		return r, err
 	}
-	if _, err = data.NewSampler(r.Data.Train, w.Train.Batch); err != nil {
-		return r, err
-	}
-	if r.Engine, err = fsdp.NewEngine(plan, dev, fsdp.Comms{}); err != nil {
-		return r, err
-	}
-	return r, SetWeights(r.Engine, weights, uint64(w.Train.Seed))
+	_, err = data.NewSampler(r.Data.Train, w.Train.Batch)
+	return r, err
 }
 
 // checkPrompts finds the samples' prompts that could not be continued.
@@ -117,6 +150,9 @@ func (r *Run) Close() error {
 	if r.Data != nil {
 		errs = append(errs, r.Data.Close())
 	}
+	if r.weights != nil {
+		errs = append(errs, r.weights.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -140,11 +176,21 @@ func (r *Run) DiskBytes() int64 {
 	return size*r.Model.Config.NumParams() + 1<<20
 }
 
-// Export writes the weights as a Hugging Face directory. A fine-tuned model
-// keeps its own tokenizer's and generation's files; a tokenizer that came from
-// elsewhere is written beside the weights.
+// Export writes the weights as a Hugging Face directory; of several ranks all
+// call it, and the first writes. A fine-tuned model keeps its own tokenizer's
+// and generation's files; a tokenizer that came from elsewhere is written beside
+// the weights.
 func (r *Run) Export(dir string) error {
-	x := checkpoint.Export{Config: r.Model.Config, Weight: r.Engine.Param}
+	if r.Plan.Rank != 0 {
+		for u := range r.Plan.Units {
+			if _, err := r.Engine.Whole(u); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	weight, failed := r.wholeWeights()
+	x := checkpoint.Export{Config: r.Model.Config, Weight: weight}
 	if r.Work.Train.Export == "bf16" {
 		x.Type = safetensors.BF16
 	}
@@ -161,26 +207,54 @@ func (r *Run) Export(dir string) error {
 			x.EndOfText = string(tok.TokenBytes(id))
 		}
 	}
-	return checkpoint.WriteHuggingFace(dir, x)
+	return errors.Join(checkpoint.WriteHuggingFace(dir, x), *failed)
+}
+
+// wholeWeights returns what gives parameters in the order of units, each gathered
+// once, and where its first error will stand.
+func (r *Run) wholeWeights() (weight func(param string) []float32, failed *error) {
+	failed = new(error)
+	unit, whole := -1, []float32(nil)
+	return func(param string) []float32 {
+		for u, x := range r.Plan.Units {
+			for _, slot := range x.Slots {
+				if slot.Name != param {
+					continue
+				}
+				if u != unit && *failed == nil {
+					whole, *failed = r.Engine.Whole(u)
+					unit = u
+				}
+				if *failed != nil {
+					return make([]float32, slot.Len())
+				}
+				return whole[slot.Off : slot.Off+slot.Len()]
+			}
+		}
+		panic("train: no parameter " + param)
+	}, failed
 }
 
 // Outline says in a line what the run does.
 func (r *Run) Outline() string {
-	p, s := r.Engine.Plan, r.Work.Train
+	p, s := r.Plan, r.Work.Train
 	steps := s.StepsOver(r.Data.Train)
 	return fmt.Sprintf("%s parameters in %s, %s of %d × %d tokens, %s of memory, %s",
 		count(float64(p.Model.NumParams())), s.Precision, Number(steps, "step"), s.Batch, p.SeqLen, Bytes(p.Arena), r.place())
 }
 
 func (r *Run) place() string {
-	i := r.dev.Info()
+	i := r.info
+	if n := r.Plan.Mesh.Size(); n > 1 {
+		return fmt.Sprintf("%d ranks as %v (%s) of %s each, %s (%s)", n, r.Plan.Mesh, r.Plan.Strategy, Number(i.Threads, "thread"), i.Name, i.ISA)
+	}
 	return fmt.Sprintf("%s of %s (%s)", Number(i.Threads, "thread"), i.Name, i.ISA)
 }
 
 // Describe fills in what the run knows of its record.
 func (r *Run) Describe(rec *record.Run) {
-	i, d, src := r.dev.Info(), r.Data, r.Model
-	rec.ISA, rec.Threads = record.Known(i.ISA), record.Known(i.Threads)
+	i, d, src := r.info, r.Data, r.Model
+	rec.ISA, rec.Threads = record.Known(i.ISA), record.Known(i.Threads*r.Plan.Mesh.Size())
 	rec.Model = record.Model{Family: record.Known(src.Config.Family), Source: record.Known(src.Name), Parameters: record.Known(src.Config.NumParams())}
 	rec.Data = record.Data{
 		Fingerprint: record.Known(d.Fingerprint),

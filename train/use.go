@@ -37,7 +37,7 @@ func OpenForUse(name, precision string, dev device.Device, shape func(o *fsdp.Op
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckMemory(plan, dev.Info()); err != nil {
+	if err := CheckMemory(plan, dev.Info(), 1); err != nil {
 		return nil, err
 	}
 	e, err := fsdp.NewEngine(plan, dev, fsdp.Comms{})

@@ -37,7 +37,7 @@ func (c *planCommand) Run(a *app) error {
 		return asUser(fmt.Errorf("--ranks must be at least 1 and --prefetch at least 0"))
 	}
 	sharding := fsdp.Sharding{Mesh: c.Mesh, Strategy: c.Strategy, ReshardAfterForward: !c.KeepWeights, Prefetch: c.Prefetch, ReduceEachMicro: !c.LateReduce}
-	plan, err := cfg.Train.NewPlanOver(c.Ranks, sharding, src.Config, cfg.Data.SequenceLength)
+	plan, err := cfg.Train.NewPlanOver(c.Ranks, 0, sharding, src.Config, cfg.Data.SequenceLength)
 	if err != nil {
 		return asUser(err)
 	}

@@ -57,7 +57,7 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if dev.Info().ISA == slowISA {
 		a.printf("this program was built without C and computes by its Go reference, which is for tests: hundreds of times slower\n")
 	}
-	r, err := train.Open(a.ctx, train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, dev, func(format string, args ...any) {
+	r, err := train.Open(a.ctx, train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, train.Place{}, dev, func(format string, args ...any) {
 		a.printf(format+"\n", args...)
 	})
 	if interrupted := a.ctx.Err(); interrupted != nil {
