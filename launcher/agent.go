@@ -1,0 +1,337 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/gofsdp/gofsdp/launcher/gofsdpv1"
+)
+
+// What an agent reads from its environment.
+const (
+	controlVariable  = "GOFSDP_CONTROL"  // path of the control file
+	nodeVariable     = "GOFSDP_NODE"     // its number
+	deadlineVariable = "GOFSDP_DEADLINE" // Settings.Deadline
+)
+
+func agentEnvironment(file string, node int, deadline time.Duration) []string {
+	return []string{controlVariable + "=" + file, nodeVariable + "=" + strconv.Itoa(node), deadlineVariable + "=" + deadline.String()}
+}
+
+// RunAgent is the whole life of an agent: it registers with the launcher that
+// its environment names, starts the node's ranks, each by the command, and
+// returns the exit code for its process when all have ended. What it has to
+// complain about itself it writes to its standard error.
+func RunAgent(command []string) int {
+	code, err := runAgent(command)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gofsdp: agent: %v\n", err)
+	}
+	return code
+}
+
+func runAgent(command []string) (code int, err error) {
+	// Where nobody made it the leader of a group, so that all can be killed at
+	// once, it makes itself one; a session's leader is one already.
+	syscall.Setpgid(0, 0)
+	known, err := readControl(os.Getenv(controlVariable))
+	if err != nil {
+		return exitFailure, err
+	}
+	node, err := strconv.Atoi(os.Getenv(nodeVariable))
+	if err != nil {
+		return exitFailure, fmt.Errorf("%s is no number: %w", nodeVariable, err)
+	}
+	deadline, err := time.ParseDuration(os.Getenv(deadlineVariable))
+	if err != nil {
+		return exitFailure, fmt.Errorf("%s is no duration: %w", deadlineVariable, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	connection, stream, err := attend(ctx, known)
+	if err != nil {
+		return exitLost, err
+	}
+	defer connection.Close()
+	a := &agent{
+		command: command, timing: timingOf(deadline), launcher: newPulse(), gone: ctx.Done(), forsake: cancel,
+		out: make(chan *pb.AgentMessage, 256), ended: make(chan *rank),
+	}
+	register := &pb.AgentMessage{Kind: &pb.AgentMessage_Register{Register: &pb.Register{Node: int32(node), Host: hostTowards(known.Address)}}}
+	stream.Send(register) // before any beat; a failure shows in Recv
+	sent := make(chan error, 1)
+	go func() {
+		beat := &pb.AgentMessage{Kind: &pb.AgentMessage_Beat{Beat: &pb.Beat{}}}
+		err := send(ctx.Done(), a.out, a.timing.every, beat, stream.Send)
+		stream.CloseSend()
+		sent <- err
+	}()
+	received := make(chan *pb.ToAgent)
+	lost := make(chan error, 1)
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				lost <- err
+				return
+			}
+			a.launcher.beat()
+			if m.GetBeat() != nil {
+				continue
+			}
+			select {
+			case received <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	if err := a.run(received, lost); err != nil {
+		// Nobody listens any more, or nothing was begun.
+		return exitStopped, err
+	}
+	// What was said last must arrive before the process is gone.
+	a.saying.Wait()
+	close(a.out)
+	select {
+	case <-sent:
+	case <-time.After(a.timing.silence):
+	}
+	select {
+	case <-lost: // the launcher has read all, and ends the stream
+	case <-time.After(a.timing.silence):
+	}
+	if a.aborted {
+		return exitStopped, nil
+	}
+	return 0, nil
+}
+
+// attend opens an agent's stream.
+func attend(ctx context.Context, known control) (*grpc.ClientConn, grpc.BidiStreamingClient[pb.AgentMessage, pb.ToAgent], error) {
+	connection, err := grpc.NewClient("passthrough:///"+known.Address,
+		grpc.WithTransportCredentials(credentials.NewTLS(known.clientTLS())), grpc.WithPerRPCCredentials(known),
+		grpc.WithNoProxy(), // a proxy is for the world outside
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reaching the launcher at %s: %w", known.Address, err)
+	}
+	stream, err := pb.NewControlClient(connection).Attend(ctx)
+	if err != nil {
+		connection.Close()
+		return nil, nil, fmt.Errorf("reaching the launcher at %s: %w", known.Address, err)
+	}
+	return connection, stream, nil
+}
+
+// hostTowards returns the address of this node on the way to another.
+func hostTowards(address string) string {
+	conn, err := net.Dial("udp", address) // sends nothing
+	if err != nil {
+		return "127.0.0.1"
+	}
+	defer conn.Close()
+	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
+	return host
+}
+
+// agent is one node's. One goroutine owns it, but for out.
+type agent struct {
+	command  []string
+	timing   timing
+	launcher *pulse
+	gone     <-chan struct{} // closed when the launcher is lost
+	forsake  func()          // closes gone
+	out      chan *pb.AgentMessage
+	ended    chan *rank // a rank, when its process and all that it said are through
+
+	ranks   []*rank
+	running int
+	saying  sync.WaitGroup
+	aborted bool
+	killAt  <-chan time.Time
+}
+
+// say queues a message for the launcher.
+func (a *agent) say(m *pb.AgentMessage) {
+	select {
+	case a.out <- m:
+	case <-a.gone:
+	}
+}
+
+// sayLater is for the goroutine that owns the agent: a launcher that does not
+// read must not keep it from killing.
+func (a *agent) sayLater(m *pb.AgentMessage) { a.saying.Go(func() { a.say(m) }) }
+
+// run follows the node's ranks to their end. It returns an error when the
+// launcher is lost; then, too, no rank is left.
+func (a *agent) run(received <-chan *pb.ToAgent, lost <-chan error) (err error) {
+	ticks := time.NewTicker(a.timing.every)
+	defer ticks.Stop()
+	awake := wakefulness{a.timing, time.Now()}
+	for started := false; !started || a.running > 0; {
+		select {
+		case m := <-received:
+			switch k := m.Kind.(type) {
+			case *pb.ToAgent_Start:
+				started = true
+				a.start(k.Start)
+			case *pb.ToAgent_Gathered:
+				a.tellAll(&pb.ToRank{Kind: &pb.ToRank_Gathered{Gathered: k.Gathered}})
+			case *pb.ToAgent_Stop:
+				a.tellAll(&pb.ToRank{Kind: &pb.ToRank_Stop{Stop: k.Stop}})
+			case *pb.ToAgent_Abort:
+				a.abort(k.Abort.Reason)
+				started = true // or it never will be
+			}
+		case r := <-a.ended:
+			a.running--
+			r.gone = true
+			r.close()
+		case cause := <-lost:
+			lost = nil
+			err = lostLauncher(cause)
+		case <-a.killAt:
+			a.kill()
+		case <-ticks.C:
+		}
+		slept, judge := awake.tick()
+		switch {
+		case slept > 0 && err == nil:
+			err = fmt.Errorf("this agent was stopped for %v, longer than others wait", slept.Round(time.Millisecond))
+		case judge:
+			if silent := a.launcher.silence(); silent > a.timing.silence && err == nil {
+				err = fmt.Errorf("the launcher has not been heard for %v: it is stopped, or its machine is", silent.Round(time.Millisecond))
+			}
+			a.listen()
+		}
+		if err != nil {
+			a.forsake()
+			if !started {
+				return err
+			}
+			a.abort(err.Error())
+		}
+	}
+	return err
+}
+
+func lostLauncher(cause error) error {
+	if s, ok := status.FromError(cause); ok && s.Code() == codes.Unauthenticated {
+		return errors.New("the launcher refused this agent: " + s.Message())
+	}
+	return fmt.Errorf("the launcher was lost: %w", cause)
+}
+
+// start starts all ranks. Where one cannot be started, the launcher hears why.
+func (a *agent) start(s *pb.StartRanks) {
+	memory, err := newMemories(len(s.Ranks))
+	defer memory.close()
+	for _, start := range s.Ranks {
+		var r *rank
+		if err == nil {
+			r, err = startRank(a, s, start, memory)
+		}
+		if err != nil {
+			a.sayLater(lostMessage(start.Rank, exitFailure, "rank %d could not be started: %v", start.Rank, err))
+			return
+		}
+		a.ranks = append(a.ranks, r)
+		a.running++
+	}
+}
+
+func lostMessage(rank, code int32, format string, args ...any) *pb.AgentMessage {
+	return &pb.AgentMessage{Kind: &pb.AgentMessage_Lost{Lost: &pb.Lost{Rank: rank, Code: code, Reason: fmt.Sprintf(format, args...)}}}
+}
+
+func (a *agent) tellAll(m *pb.ToRank) {
+	for _, r := range a.ranks {
+		r.tell(m)
+	}
+}
+
+// abort tells the ranks that the run has failed, and kills those that are still
+// there after the grace.
+func (a *agent) abort(reason string) {
+	if a.aborted {
+		return
+	}
+	a.aborted = true
+	a.tellAll(&pb.ToRank{Kind: &pb.ToRank_Abort{Abort: &pb.Abort{Reason: reason}}})
+	a.killAt = time.After(a.timing.grace)
+}
+
+func (a *agent) kill() {
+	for _, r := range a.ranks {
+		if !r.gone {
+			r.kill()
+		}
+	}
+}
+
+// listen gives up ranks that are silent.
+func (a *agent) listen() {
+	for _, r := range a.ranks {
+		silent := r.pulse.silence()
+		if r.gone || r.killed.Load() || silent <= a.timing.silence {
+			continue
+		}
+		// One that is done and does not leave is ended; that is no failure.
+		if r.done.Load() == nil && !a.aborted {
+			a.sayLater(lostMessage(r.start.Rank, exitHung, "rank %d has not been heard for %v: it is stopped, or its machine is overloaded", r.start.Rank, silent.Round(time.Millisecond)))
+		}
+		r.kill()
+	}
+}
+
+// memories are the files that a node's ranks share: one window each, and one
+// for their control.
+type memories struct{ control, windows []*os.File }
+
+func newMemories(ranks int) (m memories, err error) {
+	if !hasMemory {
+		return m, nil
+	}
+	for i := range ranks + 1 {
+		name := "gofsdp-control"
+		if i > 0 {
+			name = "gofsdp-window-" + strconv.Itoa(i-1)
+		}
+		f, err := newMemory(name)
+		if err != nil {
+			return m, err
+		}
+		if i == 0 {
+			m.control = append(m.control, f)
+		} else {
+			m.windows = append(m.windows, f)
+		}
+	}
+	return m, nil
+}
+
+// close leaves the files to the ranks that have inherited them.
+func (m memories) close() {
+	for _, f := range append(m.control, m.windows...) {
+		f.Close()
+	}
+}
+
+func logPath(logs string, rank int32) string {
+	return filepath.Join(logs, "rank-"+strconv.Itoa(int(rank))+".log")
+}

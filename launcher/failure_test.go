@@ -1,0 +1,231 @@
+package launcher
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "of the drawn failures; 0 takes a fresh one")
+	cases = flag.Int("cases", 36, "number of drawn failures")
+)
+
+// slack is what a loaded machine may add to the deadline.
+const slack = 2 * time.Second
+
+// slowest is how long the slowest failure took to end all.
+var slowest struct {
+	sync.Mutex
+	took time.Duration
+	what string
+}
+
+func noteSlowest(what string, took time.Duration) {
+	slowest.Lock()
+	defer slowest.Unlock()
+	if took > slowest.took {
+		slowest.took, slowest.what = took, what
+	}
+}
+
+// failureCase is one thing that goes wrong with one process at one moment.
+type failureCase struct {
+	process string // "rank 0", "rank 1", "agent", "launcher"
+	signal  syscall.Signal
+	after   time.Duration // all ranks run, or, below 0, the agent's process is there
+}
+
+func (c failureCase) String() string {
+	return fmt.Sprintf("%s gets signal %d after %v", c.process, c.signal, c.after)
+}
+
+// TestWhateverIsKilledOrStoppedEndsAllWithItsReason draws cases over process,
+// signal and moment.
+func TestWhateverIsKilledOrStoppedEndsAllWithItsReason(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	t.Logf("replay by: go test ./launcher -run %s -args -seed=%d -cases=%d", t.Name(), first, *cases)
+	random := rand.New(rand.NewPCG(first, 0))
+	t.Run("drawn", func(t *testing.T) {
+		for i := range *cases {
+			// Every pair of process and signal comes in turn, the moment is drawn.
+			c := failureCase{
+				process: []string{"rank 0", "rank 1", "agent", "launcher"}[i%4],
+				signal:  []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}[i/4%2],
+				after:   time.Duration(random.Int64N(int64(200 * time.Millisecond))),
+			}
+			if c.process == "agent" && i/8%3 == 2 {
+				c.after = -1
+			}
+			t.Run(c.String(), func(t *testing.T) {
+				t.Parallel()
+				c.run(t)
+			})
+		}
+	})
+	t.Logf("the slowest of %d took %v: %s", *cases, slowest.took.Round(time.Millisecond), slowest.what)
+}
+
+func (c failureCase) run(t *testing.T) {
+	p := launch(t, script{})
+	pid := p.cmd.Process.Pid
+	switch {
+	case c.after >= 0:
+		ranks := []int{p.rank(0), p.rank(1)}
+		if strings.HasPrefix(c.process, "rank") {
+			pid = ranks[c.process[5]-'0']
+		} else if c.process == "agent" {
+			pid = p.agent()
+		}
+		time.Sleep(c.after)
+	case c.process == "agent":
+		pid = p.agent()
+	}
+	acted := time.Now()
+	if err := syscall.Kill(pid, c.signal); err != nil {
+		t.Fatal(err)
+	}
+	wantCode, wantReason := exitLost, c.process+" was killed by signal 9"
+	if c.signal == syscall.SIGSTOP {
+		wantCode, wantReason = exitHung, c.process+" has not been heard"
+	}
+	switch {
+	case c.process == "agent":
+		wantReason = strings.Replace(wantReason, "agent", "agent of node 0", 1)
+		if c.after < 0 && c.signal == syscall.SIGSTOP {
+			// One that has not registered yet is waited for as long as nodes are.
+			code, o := p.end(startWithin + slack)
+			if code != exitNoResources && code != exitHung {
+				t.Errorf("exit code %d with %+v, want %d or %d", code, o, exitNoResources, exitHung)
+			}
+			return
+		}
+	case c.process == "launcher" && c.signal == syscall.SIGKILL:
+		wantCode, wantReason = -1, ""
+	case c.process == "launcher":
+		wantReason = "the launcher was stopped"
+		await(t, deadline+slack, "only the launcher is left", func() bool { return len(p.alive()) == 1 })
+		noteSlowest(c.String(), time.Since(acted))
+		acted = time.Now()
+		syscall.Kill(pid, syscall.SIGCONT)
+	}
+	code, o := p.end(deadline + slack)
+	noteSlowest(c.String(), time.Since(acted))
+	if code != wantCode || !strings.Contains(o.Reason, wantReason) {
+		t.Errorf("exit code %d with %+v, want %d because %q", code, o, wantCode, wantReason)
+	}
+	if strings.HasPrefix(c.process, "rank") && fmt.Sprintf("rank %d", o.Rank) != c.process {
+		t.Errorf("the outcome blames rank %d, want %s", o.Rank, c.process)
+	}
+}
+
+func TestARankThatEndsEndsAllWithItsReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		act    string
+		code   int
+		reason string
+	}{
+		"a failure that would repeat":                   {"done 1", 1, "rank 1: by its own word"},
+		"the user's mistake":                            {"done 2", 2, "rank 1: by its own word"},
+		"resources that never came":                     {"done 3", 3, "rank 1: by its own word"},
+		"a hang that it found":                          {"done 4", 4, "rank 1: by its own word"},
+		"a lost device":                                 {"done 5", 5, "rank 1: by its own word"},
+		"because of another, but of nobody":             {"done 6", 5, "nobody said why: rank 1"},
+		"well, but too early":                           {"done 0", 1, "rank 1 left while others exchange \"step\""},
+		"without a word":                                {"exit 7", 1, "rank 1 ended with exit code 7 without a word"},
+		"well without a word":                           {"exit 0", 1, "rank 1 ended with exit code 0 without a word"},
+		"in a panic, which is no mistake of the user's": {"panic 0", 1, "panic: out of its mind"},
+		"in garbage to its agent":                       {"garbage 0", 5, "rank 1 speaks garbage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := launch(t, script{Act: c.act, Rank: 1})
+			p.rank(1)
+			code, o := p.end(deadline + slack)
+			if code != c.code || !strings.Contains(o.Reason, c.reason) || o.Rank != 1 {
+				t.Errorf("exit code %d with %+v, want %d because %q", code, o, c.code, c.reason)
+			}
+		})
+	}
+}
+
+func TestARankThatIsDoneAndStaysIsNoFailure(t *testing.T) {
+	p := launch(t, script{Steps: 3, Act: "linger", Rank: 0})
+	p.rank(0)
+	if code, o := p.end(deadline + slack); code != 0 {
+		t.Errorf("exit code %d with %+v, want 0", code, o)
+	}
+}
+
+func TestTheFirstSignalEndsAllRanksAfterTheirStep(t *testing.T) {
+	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: exitInterrupted, syscall.SIGTERM: exitTerminated} {
+		p := launch(t, script{})
+		p.rank(0)
+		p.rank(1)
+		syscall.Kill(p.cmd.Process.Pid, signal)
+		if code, o := p.end(deadline + slack); code != want || o.Reason != "interrupted" || o.Rank != -1 {
+			t.Errorf("%v: exit code %d with %+v, want %d", signal, code, o, want)
+		}
+	}
+}
+
+func TestASecondSignalEndsAllAtOnce(t *testing.T) {
+	p := launch(t, script{Act: "deaf"})
+	p.rank(0)
+	p.rank(1)
+	syscall.Kill(p.cmd.Process.Pid, syscall.SIGINT)
+	time.Sleep(300 * time.Millisecond)
+	if len(p.alive()) != 4 {
+		t.Fatalf("ranks that do not end at the first signal: there are %v", p.alive())
+	}
+	syscall.Kill(p.cmd.Process.Pid, syscall.SIGINT)
+	if code, _ := p.end(slack); code != -1 {
+		t.Errorf("exit code %d, want an end by the signal", code)
+	}
+}
+
+// TestABetterReasonReplacesASuspicion shows the order of reasons, without processes.
+func TestABetterReasonReplacesASuspicion(t *testing.T) {
+	g := newGang(&Job{Settings: Settings{Deadline: deadline}, Nodes: 1, Ranks: 3}, control{}, "")
+	for _, c := range []struct {
+		weight, rank, want int
+		what               string
+	}{
+		{consequence, 0, 0, "a rank that ended because of another is all there is"},
+		{suspicion, 1, 1, "a lost peer explains more than that"},
+		{suspicion, 0, 1, "the first that lost one stays"},
+		{reason, 2, 2, "the rank that died explains it"},
+		{reason, 0, 2, "and the first of those stays"},
+		{consequence, 1, 2, "whatever follows"},
+	} {
+		if g.fail(c.weight, c.rank, exitFailure, "%s", c.what); g.outcome().Rank != c.want {
+			t.Errorf("%s: the outcome blames rank %d, want %d", c.what, g.outcome().Rank, c.want)
+		}
+	}
+}
+
+func TestSharedMemoryIsInheritedByAllRanksOfANode(t *testing.T) {
+	if !hasMemory {
+		t.Skip("this system has no memfds")
+	}
+	p := launch(t, script{})
+	for r := range 2 {
+		pid := p.rank(r)
+		for fd, want := range map[int]string{4: "memfd:gofsdp-control", 5: "memfd:gofsdp-window-0", 6: "memfd:gofsdp-window-1"} {
+			if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); err != nil || !strings.Contains(link, want) {
+				t.Errorf("descriptor %d of rank %d is %q (%v), want %s", fd, r, link, err, want)
+			}
+		}
+	}
+	syscall.Kill(p.cmd.Process.Pid, syscall.SIGINT)
+	p.end(deadline + slack)
+}

@@ -1,0 +1,296 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// markVariable marks all processes of one test, so that none is overlooked.
+const markVariable = "GOFSDP_TEST_MARK"
+
+// deadline and startWithin are those of all runs here.
+const (
+	deadline    = time.Second
+	startWithin = 5 * time.Second
+)
+
+// TestMain makes this binary a launcher, an agent or a rank, by its argument.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "launcher":
+			os.Exit(launcherMain())
+		case "agent":
+			os.Exit(RunAgent([]string{os.Args[0], "rank"}))
+		case "rank":
+			os.Exit(rankMain())
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// script is what the ranks of a test do; it travels as the configuration.
+type script struct {
+	Steps int    // then all is done; 0 for no end
+	Rank  int    // the one that acts
+	Act   string // "done 4", "exit 7", "panic", "garbage", "linger", "leave": at step 3; "" for none
+	Dir   string // where each rank leaves its process's number
+}
+
+func (s script) job(t testing.TB) Job {
+	config, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Job{
+		Settings: Settings{Deadline: deadline, StartWithin: startWithin},
+		Run:      "test", Nodes: 1, Ranks: 2, Mesh: "2x1", Config: config, Dir: s.Dir,
+		Placer: Local{Command: []string{os.Args[0], "agent"}, Stderr: os.Stderr},
+	}
+}
+
+// interrupted is a cause as the command line has it.
+type interrupted struct{ code int }
+
+func (i interrupted) Error() string { return "interrupted" }
+func (i interrupted) ExitCode() int { return i.code }
+
+// launcherMain runs the job of its script, and stops it by signals as the
+// command line does: the second one has its plain effect.
+func launcherMain() int {
+	var s script
+	if err := json.Unmarshal([]byte(os.Args[2]), &s); err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		got := <-signals
+		signal.Stop(signals)
+		code := exitInterrupted
+		if got == syscall.SIGTERM {
+			code = exitTerminated
+		}
+		cancel(interrupted{code})
+	}()
+	job := s.job(nil)
+	job.Stdout, job.Stderr = os.Stdout, os.Stderr
+	outcome, err := Run(ctx, job)
+	if err != nil {
+		panic(err)
+	}
+	text, _ := json.Marshal(outcome)
+	os.WriteFile(filepath.Join(s.Dir, "outcome"), text, 0o666)
+	return outcome.Code
+}
+
+// rankMain exchanges its step until it is told to end, and acts by its script.
+func rankMain() int {
+	c, err := Join()
+	if err != nil {
+		panic(err)
+	}
+	var s script
+	if err := json.Unmarshal(c.Start().Config, &s); err != nil {
+		panic(err)
+	}
+	me := c.Start().Rank
+	pid := filepath.Join(s.Dir, "pid-"+strconv.Itoa(me))
+	os.WriteFile(pid+".new", []byte(strconv.Itoa(os.Getpid())), 0o666)
+	os.Rename(pid+".new", pid)
+	code, reason := rankSteps(c, s, me)
+	if err := c.Done(code, reason); err != nil {
+		panic(err)
+	}
+	if s.Act == "linger" && me == s.Rank {
+		time.Sleep(time.Hour)
+	}
+	return code
+}
+
+func rankSteps(c *Client, s script, me int) (code int, reason string) {
+	for step := 0; s.Steps == 0 || step < s.Steps; step++ {
+		select {
+		case <-c.Stopping():
+			if s.Act != "deaf" {
+				return 0, ""
+			}
+		default:
+		}
+		if step == 3 && me == s.Rank {
+			act, n, _ := strings.Cut(s.Act, " ")
+			number, _ := strconv.Atoi(n)
+			switch act {
+			case "done":
+				return number, "by its own word"
+			case "exit":
+				os.Exit(number)
+			case "panic":
+				panic("out of its mind")
+			case "garbage":
+				c.link.Conn.Write(bytes.Repeat([]byte{0xff}, 64))
+			}
+		}
+		// The loop agrees on when to stop, as training does.
+		wish := "go on"
+		select {
+		case <-c.Stopping():
+			wish = "stop"
+		default:
+		}
+		values, err := c.Exchange(context.Background(), "step", fmt.Appendf(nil, "%d %d %s", step, me, wish))
+		if err != nil {
+			var stopped Stopped
+			if !errors.As(err, &stopped) {
+				return 1, err.Error()
+			}
+			return stopped.ExitCode(), err.Error()
+		}
+		stop := false
+		for r, v := range values {
+			if want := fmt.Sprintf("%d %d ", step, r); !bytes.HasPrefix(v, []byte(want)) {
+				return 1, fmt.Sprintf("rank %d gave %q, want %q", r, v, want)
+			}
+			stop = stop || bytes.HasSuffix(v, []byte("stop"))
+		}
+		if stop && s.Act != "deaf" {
+			return 0, ""
+		}
+		c.Report("step", strconv.Itoa(step))
+		time.Sleep(2 * time.Millisecond)
+	}
+	fmt.Println("all steps are done")
+	fmt.Fprintln(os.Stderr, "no complaints")
+	return 0, ""
+}
+
+// process is a launcher in a process of its own, with all that it started.
+type process struct {
+	t      testing.TB
+	dir    string
+	mark   string
+	cmd    *exec.Cmd
+	output bytes.Buffer
+	ended  chan struct{}
+}
+
+// launch starts a launcher, and sees to it that nothing is left at the end.
+func launch(t testing.TB, s script) *process {
+	t.Helper()
+	s.Dir = t.TempDir()
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, dir: s.Dir, mark: markVariable + "=" + s.Dir, ended: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0], "launcher", string(text))
+	p.cmd.Env = append(os.Environ(), p.mark)
+	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	p.cmd.SysProcAttr = childAttributes(false)
+	c, err := startChild(p.cmd, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-c.ended
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		for pid := range p.alive() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		<-p.ended
+		if t.Failed() {
+			outcome, _ := os.ReadFile(filepath.Join(p.dir, "outcome"))
+			t.Logf("the run ended with %s; the processes said:\n%s", outcome, &p.output)
+		}
+	})
+	return p
+}
+
+// alive returns the run's processes, each with its role.
+func (p *process) alive() map[int]string {
+	found := map[int]string{}
+	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range entries {
+		environ, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(environ, []byte(p.mark+"\x00")) {
+			continue // another's, or ended meanwhile
+		}
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if words := bytes.Split(line, []byte{0}); len(words) > 1 {
+			found[pid] = string(words[1])
+		}
+	}
+	return found
+}
+
+// await polls until what is wanted holds.
+func await(t testing.TB, within time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, within)
+		}
+	}
+}
+
+// rank returns the process of a rank, once it is there.
+func (p *process) rank(n int) (pid int) {
+	p.t.Helper()
+	await(p.t, 10*time.Second, fmt.Sprintf("rank %d runs", n), func() bool {
+		text, _ := os.ReadFile(filepath.Join(p.dir, "pid-"+strconv.Itoa(n)))
+		pid, _ = strconv.Atoi(string(text))
+		return pid > 0
+	})
+	return pid
+}
+
+// agent returns the process of the agent, once it is there.
+func (p *process) agent() (agent int) {
+	p.t.Helper()
+	await(p.t, 10*time.Second, "the agent runs", func() bool {
+		for pid, role := range p.alive() {
+			if role == "agent" {
+				agent = pid
+			}
+		}
+		return agent > 0
+	})
+	return agent
+}
+
+// end waits for the launcher, and returns its exit code (-1 for a signal) and
+// what it made of the run. Nothing of the run may be left then.
+func (p *process) end(within time.Duration) (int, Outcome) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(within):
+		p.t.Fatalf("the launcher has not ended within %v; there are %v", within, p.alive())
+	}
+	await(p.t, within, "nothing is left", func() bool { return len(p.alive()) == 0 })
+	var o Outcome
+	if text, err := os.ReadFile(filepath.Join(p.dir, "outcome")); err == nil {
+		if err := json.Unmarshal(text, &o); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return p.cmd.ProcessState.ExitCode(), o
+}
