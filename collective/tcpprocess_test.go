@@ -1,0 +1,310 @@
+package collective
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// setUp runs NewTCP alone, on this machine, and returns its error.
+func setUp(l net.Listener, change func(*TCPSettings), set TCPSettings) error {
+	dev := device.NewReference()
+	defer dev.Close()
+	set.Group, set.Secret, set.Connections, set.Device = "x", tcpSecret, 1, dev
+	if set.Deadline == 0 {
+		set.Deadline = 500 * time.Millisecond
+	}
+	if change != nil {
+		change(&set)
+	}
+	c, err := NewTCP(context.Background(), l, set)
+	if err == nil {
+		err = c.Close()
+	}
+	return err
+}
+
+func TestOverTCPAMissingRankIsNamedByTheSetUp(t *testing.T) {
+	ls, addresses := listeners(t, 3)
+	ls[1].Close() // nobody is there; rank 0 is waited for by rank 2
+	errs := make([]error, 3)
+	var wait sync.WaitGroup
+	for _, r := range []int{0, 2} {
+		wait.Go(func() { errs[r] = setUp(ls[r], nil, TCPSettings{Rank: r, Addresses: addresses}) })
+	}
+	wait.Wait()
+	for _, r := range []int{0, 2} {
+		var e *Error
+		if !errors.As(errs[r], &e) || !errors.Is(e, ErrDeadline) || !slices.Equal(e.Missing, []int{1}) || e.Kind != "set-up" || !strings.Contains(e.Error(), "set-up of group x") {
+			t.Errorf("rank %d: %v", r, errs[r])
+		}
+	}
+	if !strings.Contains(errs[2].Error(), "rank 1 at "+addresses[1]) {
+		t.Error(errs[2])
+	}
+}
+
+func TestOverTCPACancelledSetUpEnds(t *testing.T) {
+	ls, addresses := listeners(t, 2)
+	dev := device.NewReference()
+	defer dev.Close()
+	why := errors.New("the run is over")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
+	began := time.Now()
+	_, err := NewTCP(ctx, ls[0], TCPSettings{Group: "x", Addresses: addresses, Secret: tcpSecret, Deadline: time.Minute, Connections: 1, Device: dev})
+	if !errors.Is(err, why) || time.Since(began) > 10*time.Second {
+		t.Error(err)
+	}
+}
+
+func TestOverTCPAnyMistakeInTheSettingsIsToldAtOnce(t *testing.T) {
+	ls, _ := listeners(t, 1)
+	_, err := NewTCP(context.Background(), ls[0], TCPSettings{Secret: []byte("short")})
+	for _, want := range []string{"has no name", "rank 0 of 0 addresses", "the secret has 5 bytes, want at least 16", "the deadline is 0s", "0 connections, want 1 to 64", "no device"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestOverTCPAPeerThatDiffersIsRefusedOnBothSides(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		change        func(*TCPSettings)
+		accepts, says string
+	}{
+		{"another secret", func(s *TCPSettings) { s.Secret = []byte("a secret of another run") }, "did not prove the secret", "it has another secret or group"},
+		{"another group", func(s *TCPSettings) { s.Group = "y" }, "did not prove the secret", "it has another secret or group"},
+		{"another size", func(s *TCPSettings) { s.Addresses = append(s.Addresses, "127.0.0.1:1") }, "its group has 3 ranks, this one 2", "its group has another size"},
+		{"more connections", func(s *TCPSettings) { s.Connections = 2 }, "it wants 2 connections, this rank 1", "another number of connections"},
+	} {
+		ls, addresses := listeners(t, 2)
+		errs := make([]error, 2)
+		var wait sync.WaitGroup
+		wait.Go(func() { errs[0] = setUp(ls[0], nil, TCPSettings{Rank: 0, Addresses: addresses}) })
+		wait.Go(func() {
+			errs[1] = setUp(ls[1], c.change, TCPSettings{Rank: 1, Addresses: slices.Clone(addresses)})
+		})
+		wait.Wait()
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), c.accepts) || !strings.Contains(errs[0].Error(), "refused 127.0.0.1:") {
+			t.Errorf("%s: rank 0: %v", c.name, errs[0])
+		}
+		if errs[1] == nil || !strings.Contains(errs[1].Error(), c.says) {
+			t.Errorf("%s: rank 1: %v", c.name, errs[1])
+		}
+	}
+}
+
+func TestOverTCPTwoThatComeAsOneRankAreNotBothLetIn(t *testing.T) {
+	ls, addresses := listeners(t, 3)
+	errs := make([]error, 3)
+	var wait sync.WaitGroup
+	for i, r := range []int{0, 2, 2} { // of three: rank 1 never comes, so that all meet
+		wait.Go(func() { errs[i] = setUp(ls[i], nil, TCPSettings{Rank: r, Addresses: addresses}) })
+	}
+	wait.Wait()
+	if all := fmt.Sprint(errs); !strings.Contains(all, "it refused this rank: another process has come as this rank") || !strings.Contains(errs[0].Error(), "another process has come as rank 2") {
+		t.Error(all)
+	}
+}
+
+func TestOverTCPStrangersDoNotHinderTheSetUp(t *testing.T) {
+	ls, addresses := listeners(t, 2)
+	// They come before the ranks do: one is silent, others talk nonsense, one
+	// sends the right greeting and then what is no proof.
+	greeting := []byte(hello + "\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00" + strings.Repeat("n", nonceSize))
+	for _, words := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\xff", 4096), string(greeting) + strings.Repeat("p", 32), string(greeting[:20])} {
+		c, err := net.Dial("tcp", addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, words); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	errs := make([]error, 2)
+	var wait sync.WaitGroup
+	for r := range 2 {
+		wait.Go(func() {
+			errs[r] = setUp(ls[r], nil, TCPSettings{Rank: r, Addresses: addresses, Deadline: 20 * time.Second})
+		})
+	}
+	wait.Wait()
+	mustAll(t, errs)
+	if time.Since(began) > 4*time.Second {
+		t.Error("the silent one was waited for")
+	}
+}
+
+func TestOverTCPWhoRefusesStrangersSaysWhoTheyWere(t *testing.T) {
+	ls, addresses := listeners(t, 2)
+	c, err := net.Dial("tcp", addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\n", 10)); err != nil {
+		t.Fatal(err)
+	}
+	err = setUp(ls[0], nil, TCPSettings{Rank: 0, Addresses: addresses})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("refused %s: it is no gofsdp rank", c.LocalAddr())) {
+		t.Error(err)
+	}
+}
+
+func TestOverTCPSomethingElseAtAPeersAddressIsNamed(t *testing.T) {
+	ls, addresses := listeners(t, 2)
+	go func() {
+		if c, err := ls[0].Accept(); err == nil {
+			_, _ = io.WriteString(c, strings.Repeat("220 mail.example.org ESMTP\r\n", 10))
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	var e *Error
+	err := setUp(ls[1], nil, TCPSettings{Rank: 1, Addresses: addresses, Deadline: 3 * time.Second})
+	if !errors.As(err, &e) || !slices.Equal(e.Missing, []int{0}) || !strings.Contains(e.Error(), "rank 0 at "+addresses[0]) {
+		t.Error(err)
+	}
+}
+
+const rankVariable = "GOFSDP_TEST_TCP_RANK" // set in the process of a rank
+
+// TestChildOverTCP is the process of rank 1 of a test's group of two. It all-reduces until
+// its input ends, or as long as there is a peer.
+func TestChildOverTCP(t *testing.T) {
+	rank, err := strconv.Atoi(os.Getenv(rankVariable))
+	if err != nil {
+		t.Skip("it is the other process of tests that start it")
+	}
+	time.AfterFunc(time.Minute, func() { os.Exit(99) }) // whatever the test does
+	ls, addresses := listeners(t, 1)
+	fmt.Printf("address %s\n", addresses[0])
+	in := bufio.NewScanner(os.Stdin)
+	if !in.Scan() {
+		t.Fatal("no address")
+	}
+	dev := device.NewReference()
+	defer dev.Close()
+	c, err := NewTCP(context.Background(), ls[0], TCPSettings{
+		Group: "x", Rank: rank, Addresses: []string{in.Text(), addresses[0]}, Secret: tcpSecret, Deadline: 20 * time.Second, Connections: 2, Device: dev,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := allReduceOften(t, c, dev, 1_000_003); err != nil {
+		t.Log(err)
+	}
+}
+
+// allReduceOften runs until a rank has nothing to read any more, at most a
+// thousand times.
+func allReduceOften(t *testing.T, c *TCP, dev device.Device, size int) error {
+	x, s := tensor(t, dev, c.Rank(), size), dev.NewStream("comm")
+	ops, err := c.Bind(&AllReduce{Data: x, Name: "x"})
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		copy(x.F32(), numbers(c.Rank(), size))
+		if err := launch(s, ops); err != nil {
+			return err
+		}
+	}
+	want := numbers(1, size)
+	for i, a := range numbers(0, size) {
+		want[i] += a
+	}
+	if !slices.Equal(x.F32(), want) {
+		return errors.New("the sum is another one")
+	}
+	fmt.Println("summed")
+	for range 1000 {
+		if err := launch(s, ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withChild makes this process rank 0 and another one rank 1.
+func withChild(t *testing.T, deadline time.Duration, f func(c *TCP, dev device.Device, child *os.Process)) {
+	ls, addresses := listeners(t, 1)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChildOverTCP$")
+	cmd.Env = append(os.Environ(), rankVariable+"=1")
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	lines := bufio.NewScanner(out)
+	var address string
+	for lines.Scan() {
+		if a, ok := strings.CutPrefix(lines.Text(), "address "); ok {
+			address = a
+			break
+		}
+	}
+	if _, err := fmt.Fprintln(in, addresses[0]); err != nil {
+		t.Fatal(err)
+	}
+	dev := device.NewReference()
+	defer dev.Close()
+	c, err := NewTCP(context.Background(), ls[0], TCPSettings{
+		Group: "x", Rank: 0, Addresses: []string{addresses[0], address}, Secret: tcpSecret, Deadline: deadline, Connections: 2, Device: dev,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(c, dev, cmd.Process)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOverTCPTwoProcessesSumAndAKilledOneIsNamed(t *testing.T) {
+	withChild(t, 20*time.Second, func(c *TCP, dev device.Device, child *os.Process) {
+		var killed time.Time
+		time.AfterFunc(1500*time.Millisecond, func() { killed = time.Now(); _ = child.Kill() })
+		err := allReduceOften(t, c, dev, 1_000_003)
+		var e *Error
+		if !errors.As(err, &e) || !slices.Equal(e.Missing, []int{1}) || e.Number < 3 || !strings.Contains(e.Error(), "rank 1 at 127.0.0.1") {
+			t.Fatal(err)
+		}
+		if took := time.Since(killed); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestOverTCPAStoppedProcessIsNamed(t *testing.T) {
+	withChild(t, 700*time.Millisecond, func(c *TCP, dev device.Device, child *os.Process) {
+		time.AfterFunc(1500*time.Millisecond, func() { _ = child.Signal(unix.SIGSTOP) })
+		err := allReduceOften(t, c, dev, 1_000_003)
+		var e *Error
+		if !errors.As(err, &e) || !errors.Is(e, ErrDeadline) || !slices.Equal(e.Missing, []int{1}) || e.Number < 3 {
+			t.Fatal(err)
+		}
+	})
+}
