@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime"
@@ -115,6 +117,9 @@ func resources() (string, error) {
 	return fmt.Sprintf("%d descriptors, %d mappings", files, bytes.Count(maps, []byte("/memfd:"))), nil
 }
 
+// lostVariable names the rank that the test kills or stops.
+const lostVariable = "GOFSDP_TEST_LOST"
+
 func (p *process) open() error {
 	control := os.NewFile(3, "control")
 	set := SharedSettings{Rank: p.rank, Control: control, Peers: make([]*device.View, p.size), Deadline: p.deadline}
@@ -153,7 +158,7 @@ type child struct {
 }
 
 // start starts n ranks. They are killed at the end of the test.
-func start(t testing.TB, role string, n int, deadline time.Duration) []*child {
+func start(t testing.TB, role string, n int, deadline time.Duration, env ...string) []*child {
 	t.Helper()
 	control, err := NewControl(n)
 	if err != nil {
@@ -174,6 +179,7 @@ func start(t testing.TB, role string, n int, deadline time.Duration) []*child {
 		c := &child{Cmd: exec.Command(os.Args[0])}
 		c.Env = append(os.Environ(), roleVariable+"="+role, fmt.Sprintf("GOFSDP_TEST_RANK=%d", r),
 			fmt.Sprintf("GOFSDP_TEST_SIZE=%d", n), fmt.Sprintf("GOFSDP_TEST_MS=%d", deadline.Milliseconds()))
+		c.Env = append(env, c.Env...)
 		c.ExtraFiles = files
 		c.Stderr = &c.errors
 		c.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -229,6 +235,37 @@ func init() {
 			if err := everyCollective(p, p.rank, p.size, size, p.comm, p.dev, p.stream); err != nil {
 				return err
 			}
+		}
+		return nil
+	}
+	roles["delayed"] = func(p *process) error {
+		p.dev = device.NewDelayer(p.dev, uint64(p.rank), 3*time.Millisecond)
+		p.stream = p.dev.NewStream("delayed")
+		for _, size := range []int{2, 1000} {
+			if err := everyCollective(p, p.rank, p.size, size, p.comm, p.dev, p.stream); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	roles["until"] = func(p *process) error {
+		x := tensor(p, p.dev, p.rank, 300000)
+		ops, err := p.comm.Bind(&AllReduce{Data: x, Name: "x"})
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		for began := time.Now(); ; began = time.Now() {
+			clear(x.F32())
+			if err = launch(p.stream, ops); err != nil {
+				if waited := time.Since(began); waited > 3*p.deadline {
+					return fmt.Errorf("rank %d waited %v for %w", p.rank, waited, err)
+				}
+				break
+			}
+		}
+		if lost := number(lostVariable); !errors.Is(err, ErrDeadline) || !strings.Contains(err.Error(), fmt.Sprintf("for ranks [%d]", lost)) {
+			return fmt.Errorf("rank %d does not know that rank %d is missing: %w", p.rank, lost, err)
 		}
 		return nil
 	}
@@ -337,6 +374,10 @@ func TestProcessesDoEveryCollectiveOfEverySize(t *testing.T) {
 	}
 }
 
+func TestProcessesThatAreSlowNowAndThenWaitForEachOther(t *testing.T) {
+	end(t, start(t, "delayed", 3, time.Minute)...)
+}
+
 func TestProcessesRunABoundCollectiveWithoutAllocating(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) { end(t, start(t, "often", n, time.Minute)...) })
@@ -344,7 +385,8 @@ func TestProcessesRunABoundCollectiveWithoutAllocating(t *testing.T) {
 }
 
 func TestAProcessThatIsKilledIsNamed(t *testing.T) {
-	c := start(t, "lost", 3, 300*time.Millisecond)
+	t.Parallel()
+	c := start(t, "lost", 3, 2*time.Second)
 	c[1].line(t)
 	if err := c[1].Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -356,7 +398,8 @@ func TestAProcessThatIsKilledIsNamed(t *testing.T) {
 }
 
 func TestAProcessThatIsStoppedIsNamedAndEndsWhenItGoesOn(t *testing.T) {
-	c := start(t, "lost", 3, 300*time.Millisecond)
+	t.Parallel()
+	c := start(t, "lost", 3, 2*time.Second)
 	c[1].line(t)
 	if err := c[1].Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -368,6 +411,35 @@ func TestAProcessThatIsStoppedIsNamedAndEndsWhenItGoesOn(t *testing.T) {
 	}
 	end(t, c[1])
 }
+
+func TestAProcessLostAtAnyMomentIsNamedWithinTheDeadline(t *testing.T) {
+	cases := 8
+	if os.Getenv("FULL") == "1" {
+		cases = 100
+	}
+	for i := range cases {
+		seed := *lossSeed
+		if seed == 0 {
+			seed = uint64(i + 1)
+		}
+		rng := rand.New(rand.NewPCG(seed, 6))
+		n := 2 + rng.IntN(3)
+		lost, signal, after := rng.IntN(n), []unix.Signal{unix.SIGKILL, unix.SIGSTOP}[rng.IntN(2)], time.Duration(rng.IntN(20_000))*time.Microsecond
+		t.Run(fmt.Sprintf("case %d", i), func(t *testing.T) {
+			t.Parallel()
+			t.Logf("%v for rank %d of %d after %v; again: go test ./collective -run AnyMoment -loss-seed %d", signal, lost, n, after, seed)
+			c := start(t, "until", n, 2*time.Second, fmt.Sprintf("%s=%d", lostVariable, lost))
+			c[lost].line(t)
+			time.Sleep(after)
+			if err := c[lost].Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			end(t, slices.Delete(c, lost, lost+1)...)
+		})
+	}
+}
+
+var lossSeed = flag.Uint64("loss-seed", 0, "replay a case of a lost process")
 
 func TestAnAbortReachesEveryProcessWithItsReason(t *testing.T) {
 	began := time.Now()
