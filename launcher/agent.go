@@ -261,7 +261,10 @@ func lostMessage(rank, code int32, format string, args ...any) *pb.AgentMessage 
 
 func (a *agent) tellAll(m *pb.ToRank) {
 	for _, r := range a.ranks {
-		r.tell(m)
+		if !r.gone && !r.tell(m) && !r.killed.Load() {
+			a.sayLater(lostMessage(r.start.Rank, exitHung, "rank %d does not read what its agent says", r.start.Rank))
+			r.kill()
+		}
 	}
 }
 

@@ -37,13 +37,14 @@ func noteSlowest(what string, took time.Duration) {
 
 // failureCase is one thing that goes wrong with one process at one moment.
 type failureCase struct {
+	act     string // of the ranks meanwhile
 	process string // "rank 0", "rank 1", "agent", "launcher"
 	signal  syscall.Signal
 	after   time.Duration // all ranks run, or, below 0, the agent's process is there
 }
 
 func (c failureCase) String() string {
-	return fmt.Sprintf("%s gets signal %d after %v", c.process, c.signal, c.after)
+	return fmt.Sprintf("%s gets signal %d after %v %s", c.process, c.signal, c.after, c.act)
 }
 
 // TestWhateverIsKilledOrStoppedEndsAllWithItsReason draws cases over process,
@@ -63,6 +64,9 @@ func TestWhateverIsKilledOrStoppedEndsAllWithItsReason(t *testing.T) {
 				signal:  []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}[i/4%2],
 				after:   time.Duration(random.Int64N(int64(200 * time.Millisecond))),
 			}
+			if random.IntN(3) == 0 {
+				c.act = "chatter"
+			}
 			if c.process == "agent" && i/8%3 == 2 {
 				c.after = -1
 			}
@@ -76,7 +80,7 @@ func TestWhateverIsKilledOrStoppedEndsAllWithItsReason(t *testing.T) {
 }
 
 func (c failureCase) run(t *testing.T) {
-	p := launch(t, script{})
+	p := launch(t, script{Act: c.act})
 	pid := p.cmd.Process.Pid
 	switch {
 	case c.after >= 0:
@@ -155,6 +159,17 @@ func TestARankThatEndsEndsAllWithItsReason(t *testing.T) {
 				t.Errorf("exit code %d with %+v, want %d because %q", code, o, c.code, c.reason)
 			}
 		})
+	}
+}
+
+func TestALostNodeEndsTheOthersAndIsNamed(t *testing.T) {
+	p := launch(t, script{Nodes: 2})
+	p.rank(0)
+	victim := p.parent(p.rank(3))
+	syscall.Kill(victim, syscall.SIGKILL)
+	code, o := p.end(deadline + slack)
+	if code != exitLost || !strings.Contains(o.Reason, "the agent of node 1 was killed by signal 9") || o.Rank != -1 {
+		t.Errorf("exit code %d with %+v, want %d because of the agent of node 1", code, o, exitLost)
 	}
 }
 

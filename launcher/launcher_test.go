@@ -53,6 +53,58 @@ func TestTwoRanksStartExchangeReportAndEnd(t *testing.T) {
 	}
 }
 
+func TestRanksOfTwoNodesExchangeInOrder(t *testing.T) {
+	var out bytes.Buffer
+	job := script{Steps: 5, Nodes: 2, Dir: t.TempDir()}.job(t)
+	job.Stdout, job.Stderr = &out, &out
+	before := descriptors(t)
+	outcome, err := Run(context.Background(), job)
+	if want := (Outcome{Rank: -1}); err != nil || outcome != want {
+		t.Fatalf("the run ended with %+v, %v; it said\n%s", outcome, err, &out)
+	}
+	for _, line := range []string{"[rank 1] all", "[rank 2] all", "[rank 3] all"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("the run printed %q, and lacks %q", &out, line)
+		}
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("the run leaves %d descriptors", after-before)
+	}
+}
+
+// descriptors counts those of this process.
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(entries)
+}
+
+// heldUp is a terminal at which somebody pressed Ctrl-S.
+type heldUp struct{ until <-chan time.Time }
+
+func (h heldUp) Write(p []byte) (int, error) {
+	<-h.until
+	return len(p), nil
+}
+
+func TestATerminalThatIsHeldUpHoldsUpTheRunAndEndsNothing(t *testing.T) {
+	until := make(chan time.Time)
+	held := 2 * deadline
+	time.AfterFunc(held, func() { close(until) })
+	job := script{Steps: 200, Act: "chatter", Dir: t.TempDir()}.job(t)
+	job.Stdout, job.Stderr = heldUp{until}, os.Stderr
+	began := time.Now()
+	outcome, err := Run(context.Background(), job)
+	if want := (Outcome{Rank: -1}); err != nil || outcome != want {
+		t.Errorf("the run ended with %+v, %v", outcome, err)
+	}
+	if took := time.Since(began); took < held {
+		t.Errorf("the run took %v, and its output was held up for %v: it did not come to the test", took, held)
+	}
+}
+
 func TestAJobThatCannotRunIsRefusedWithAllMistakes(t *testing.T) {
 	_, err := Run(context.Background(), Job{Dir: t.TempDir()})
 	for _, want := range []string{"0 nodes with 0 ranks", "launcher.deadline", "launcher.start_within", "needs a Placer"} {

@@ -45,10 +45,16 @@ func TestMain(m *testing.M) {
 
 // script is what the ranks of a test do; it travels as the configuration.
 type script struct {
-	Steps int    // then all is done; 0 for no end
-	Rank  int    // the one that acts
-	Act   string // "done 4", "exit 7", "panic", "garbage", "linger", "leave": at step 3; "" for none
-	Dir   string // where each rank leaves its process's number
+	Steps int // then all is done; 0 for no end
+	Nodes int // of two ranks; 0 is 1
+	Rank  int // the one that acts
+
+	// Act is what all do: "chatter" prints much, "deaf" never ends when asked;
+	// or Rank, when done: "linger"; or Rank at step 3: "done 4" (a word with
+	// that code), "exit 7", "panic 0", "garbage 0" (to its agent).
+	Act string
+
+	Dir string // where each rank leaves its process's number
 }
 
 func (s script) job(t testing.TB) Job {
@@ -58,7 +64,7 @@ func (s script) job(t testing.TB) Job {
 	}
 	return Job{
 		Settings: Settings{Deadline: deadline, StartWithin: startWithin},
-		Run:      "test", Nodes: 1, Ranks: 2, Mesh: "2x1", Config: config, Dir: s.Dir,
+		Run:      "test", Nodes: max(s.Nodes, 1), Ranks: 2, Mesh: "2x1", Config: config, Dir: s.Dir,
 		Placer: Local{Command: []string{os.Args[0], "agent"}, Stderr: os.Stderr},
 	}
 }
@@ -144,6 +150,11 @@ func rankSteps(c *Client, s script, me int) (code int, reason string) {
 				panic("out of its mind")
 			case "garbage":
 				c.link.Conn.Write(bytes.Repeat([]byte{0xff}, 64))
+			}
+		}
+		if s.Act == "chatter" {
+			for range 20 {
+				fmt.Println(strings.Repeat("x", 8000))
 			}
 		}
 		// The loop agrees on when to stop, as training does.
@@ -274,6 +285,22 @@ func (p *process) agent() (agent int) {
 		return agent > 0
 	})
 	return agent
+}
+
+// parent returns the process that started another.
+func (p *process) parent(pid int) int {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	// The name, in parentheses, may hold anything; then come state and parent.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return parent
 }
 
 // end waits for the launcher, and returns its exit code (-1 for a signal) and

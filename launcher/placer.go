@@ -27,6 +27,7 @@ type Placement interface {
 
 // Local places agents on this machine, as child processes that lead process
 // groups of their own, so that a terminal's Ctrl-C reaches the launcher alone.
+// Such an agent registers at once: a StartWithin of a few deadlines will do.
 type Local struct {
 	Command []string  // what starts an agent: this program and a sub-command
 	Stderr  io.Writer // for what an agent itself has to complain about

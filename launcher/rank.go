@@ -169,13 +169,13 @@ func (r *rank) relay(a *agent, from io.Reader, isError bool) {
 	}
 }
 
-// tell queues a message. A rank that leaves so many unread is given up by its
-// silence.
-func (r *rank) tell(m *pb.ToRank) {
+// tell queues a message. It says whether there was room for it.
+func (r *rank) tell(m *pb.ToRank) bool {
 	select {
 	case r.out <- m:
+		return true
 	default:
-		r.kill()
+		return false
 	}
 }
 
