@@ -192,8 +192,8 @@ func TestOverTCPABoundCollectiveRunsTwoHundredTimes(t *testing.T) {
 }
 
 func TestOverTCPALaunchAllocatesNothing(t *testing.T) {
-	const launches = 40
-	var allocated uint64
+	const launches, rounds = 5, 20
+	var allocated [rounds]uint64
 	mustAll(t, tcpRanks(t, 3, 2, 20*time.Second, func(r tcpRank) error {
 		var all []device.Op
 		x := tensor(t, r.dev, r.Rank(), 600_001)
@@ -209,29 +209,25 @@ func TestOverTCPALaunchAllocatesNothing(t *testing.T) {
 			}
 			all = append(all, ops...)
 		}
-		count := func(n int) (uint64, error) {
+		for round := range rounds {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			for range n {
+			for range launches {
 				if err := launch(r.stream, all); err != nil {
-					return 0, err
+					return err
 				}
 			}
 			runtime.ReadMemStats(&after)
-			return after.Mallocs - before.Mallocs, nil
+			if r.Rank() == 0 {
+				allocated[round] = after.Mallocs - before.Mallocs
+			}
 		}
-		if _, err := count(10); err != nil { // to warm the runtime's own pools
-			return err
-		}
-		n, err := count(launches)
-		if r.Rank() == 0 {
-			allocated = n
-		}
-		return err
+		return nil
 	}))
-	// All ranks are counted; the runtime has a few of its own.
-	if allocated > launches/4 {
-		t.Errorf("%d allocations in %d launches of five collectives on three ranks", allocated, launches)
+	// All ranks are counted. The runtime fills pools of its own (for who waits in
+	// a select) as goroutines move between processors, so not every round is bare.
+	if slices.Min(allocated[:]) > 0 {
+		t.Errorf("%v allocations in rounds of %d launches of five collectives on three ranks", allocated, launches)
 	}
 }
 
