@@ -18,6 +18,10 @@ type Shared struct {
 // NewShared joins a group. It waits for nobody; the first Bind does. It fails
 // where the control file is none or another process is this rank already: a
 // control file serves one attempt of one group.
+//
+// A rank that waits sleeps in the kernel, and for up to milliseconds Go does not
+// notice that it may run something else there: a process should have a few more
+// of Go's processors (GOMAXPROCS) than it has streams.
 func NewShared(s SharedSettings) (*Shared, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -47,7 +51,7 @@ func (s *Shared) Close() error {
 
 // A wait for peers first looks again and again, since they mostly come at once
 // and sleeping costs tens of microseconds, then sleeps.
-const spinMost = 50 * time.Microsecond
+const spinMost = 20 * time.Microsecond
 
 // sharedLink is a rank's link over shared memory.
 type sharedLink struct {

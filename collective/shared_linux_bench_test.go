@@ -58,6 +58,21 @@ func init() {
 		if err != nil {
 			return err
 		}
+		// Times from when all ranks have begun.
+		timed := func(ops []device.Op) (time.Duration, error) {
+			var began, ended stamp
+			err := launch(p.stream, slices.Concat(barrier, []device.Op{&began}, ops, []device.Op{&ended}))
+			return ended.Sub(began.Time), err
+		}
+		var meetings []time.Duration
+		for range 50 {
+			d, err := timed(slices.Repeat(barrier, 100))
+			if err != nil {
+				return err
+			}
+			meetings = append(meetings, d/100)
+		}
+		fmt.Println("barrier 0", median(meetings).Nanoseconds(), 0)
 		for _, c := range benchCases {
 			for _, size := range benchSizes {
 				// Bound at each place of the memory, to be gone through in turn.
@@ -68,17 +83,16 @@ func init() {
 						return err
 					}
 					bound = append(bound, ops)
+					// The first time maps pages, of which a run has all after a step.
+					if err := launch(p.stream, ops); err != nil {
+						return err
+					}
 				}
 				n := c.bytes(size, int64(p.size)) / 4
 				place := 0
 				copied := func() []device.Op {
 					from := int64(place) * n * 4 % (benchWorking - n*4 + 1) / 64 * 64
 					return append([]device.Op{&device.Copy{Src: plain.In(device.F32, from, n), Dst: plain.In(device.F32, benchWorking+from, n), N: int(n)}}, barrier...)
-				}
-				timed := func(ops []device.Op) (time.Duration, error) {
-					var began, ended stamp
-					err := launch(p.stream, slices.Concat(barrier, []device.Op{&began}, ops, []device.Op{&ended}))
-					return ended.Sub(began.Time), err
 				}
 				var collectives, copies []time.Duration
 				for place = range max(20, 2*len(bound)) {
@@ -116,7 +130,7 @@ var measured = sync.OnceValue(func() map[string][3]int64 {
 	figures := map[string][3]int64{}
 	t := benchReporter
 	c := start(t, "bench", 2, time.Minute)
-	for range len(benchCases) * len(benchSizes) {
+	for range 1 + len(benchCases)*len(benchSizes) {
 		var f [3]int64
 		name, rest, _ := strings.Cut(c[0].line(t), " ")
 		if _, err := fmt.Sscan(rest, &f[0], &f[1], &f[2]); err != nil {
@@ -138,6 +152,10 @@ var benchReporter testing.TB
 func BenchmarkProcesses(b *testing.B) {
 	benchReporter = b
 	figures := measured()
+	b.Run("barrier", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(float64(figures["barrier"][1])/1e3, "µs")
+	})
 	for _, c := range benchCases {
 		for _, size := range benchSizes {
 			name := fmt.Sprintf("%s/%dMB", c.name, size>>20)
