@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -522,4 +524,97 @@ func rawLoopback(b *testing.B, size int) {
 		}
 		wait.Wait()
 	}
+}
+
+// jitteryConn moves a few bytes at a time, at random, and now and then rests.
+type jitteryConn struct {
+	net.Conn
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func (c *jitteryConn) some(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rng.IntN(4) == 0 {
+		time.Sleep(time.Duration(c.rng.IntN(1000)) * time.Microsecond)
+	}
+	return 1 + c.rng.IntN(max(n, 1))
+}
+
+func (c *jitteryConn) Read(b []byte) (int, error) {
+	return c.Conn.Read(b[:min(len(b), c.some(len(b)))])
+}
+
+func (c *jitteryConn) Write(b []byte) (done int, err error) {
+	for done < len(b) && err == nil {
+		var n int
+		n, err = c.Conn.Write(b[done:min(len(b), done+c.some(len(b)))])
+		done += n
+	}
+	return done, err
+}
+
+func TestOverTCPDelaysAndShortReadsChangeNothing(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("SEED"); s != "" {
+		fmt.Sscan(s, &seed)
+	}
+	const n, size = 3, 200_003
+	want := make([][]float32, n)
+	mustAll(t, ranks(t, n, 20*time.Second, func(r int, c Comm, dev device.Device, s device.Stream) (err error) {
+		want[r], err = everyOverTCP(func(n int) device.Tensor { return tensor(t, dev, r, n) }, c, s, size)
+		return err
+	}))
+	mustAll(t, tcpRanks(t, n, 2, 20*time.Second, func(r tcpRank) error {
+		for _, p := range r.peers {
+			if p == nil {
+				continue
+			}
+			for _, l := range p.links { // nothing has been posted to them
+				l.conn = &jitteryConn{Conn: l.conn, rng: rand.New(rand.NewPCG(seed, uint64(10*r.Rank()+p.rank)))}
+			}
+		}
+		got, err := everyOverTCP(func(n int) device.Tensor { return tensor(t, r.dev, r.Rank(), n) }, r, r.stream, size)
+		if err == nil && !slices.Equal(got, want[r.Rank()]) {
+			err = errors.New("other bits")
+		}
+		return err
+	}))
+	if t.Failed() {
+		t.Logf("again: SEED=%d go test -run TestOverTCPDelays ./collective", seed)
+	}
+}
+
+func TestOverTCPAReasonIsReadAsItWasTold(t *testing.T) {
+	deadline := fmt.Errorf("in vain: %w", ErrDeadline)
+	for _, missing := range [][]int{nil, {1}, {0, 2}} {
+		for _, reason := range []error{errors.New("no"), errors.New(""), deadline} {
+			got, err := parseAbort(abortText(1, missing, reason), 2, 3)
+			if !slices.Equal(got, missing) || err.Error() != "rank 1 says: "+reason.Error() || errors.Is(err, ErrDeadline) != errors.Is(reason, ErrDeadline) {
+				t.Errorf("%v, %v became %v, %v", missing, reason, got, err)
+			}
+			// Passed on, it is still rank 1's.
+			if _, again := parseAbort(abortText(2, missing, err), 0, 3); again.Error() != err.Error() || errors.Is(again, ErrDeadline) != errors.Is(err, ErrDeadline) {
+				t.Errorf("%v became %v", err, again)
+			}
+		}
+	}
+}
+
+func FuzzAReasonOfAnyBytesIsRead(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(abortText(1, []int{0, 2}, ErrDeadline))
+	f.Add([]byte("\x01\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x02"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		missing, err := parseAbort(b, 1, 3)
+		if err == nil || err.Error() == "" || len(missing) > 3 {
+			t.Errorf("%v, %v", missing, err)
+		}
+		for _, r := range missing {
+			if r < 0 || r >= 3 {
+				t.Errorf("rank %d of 3 is missing", r)
+			}
+		}
+	})
 }
