@@ -75,6 +75,7 @@ func Join() (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this process is no rank of a run: %s names no socket; ranks are started by gofsdp train", rankVariable)
 	}
+	os.Unsetenv(rankVariable) // no child of this process is that rank
 	l, err := newLink(os.NewFile(uintptr(fd), "agent"))
 	if err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ const markVariable = "GOFSDP_TEST_MARK"
 
 // deadline and startWithin are those of all runs here.
 const (
-	deadline    = time.Second
-	startWithin = 5 * time.Second
+	deadline    = time.Second * slowness
+	startWithin = 5 * deadline
 )
 
 // TestMain makes this binary a launcher, an agent or a rank, by its argument.
@@ -203,6 +203,9 @@ type process struct {
 // launch starts a launcher, and sees to it that nothing is left at the end.
 func launch(t testing.TB, s script) *process {
 	t.Helper()
+	if _, err := os.Stat("/proc/self/environ"); err != nil {
+		t.Skipf("what is left of a run is looked for in /proc: %v", err)
+	}
 	s.Dir = t.TempDir()
 	text, err := json.Marshal(s)
 	if err != nil {
