@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -171,6 +172,40 @@ func TestABoundCollectiveRunsAsOftenAsWanted(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func TestRanksOfOneProcessWaitWithoutAllocating(t *testing.T) {
+	for _, err := range ranks(t, 3, 20*time.Second, func(r int, c Comm, dev device.Device, s device.Stream) error {
+		ops, err := c.Bind(&Broadcast{Data: tensor(t, dev, r, 10), Name: "x"})
+		if err != nil {
+			return err
+		}
+		var before uint64
+		for round := range 1000 {
+			if round == 100 {
+				before = allocated()
+			}
+			if err := launch(s, ops); err != nil {
+				return err
+			}
+		}
+		// The runtime may have a few of its own.
+		if n := allocated() - before; n > 50 {
+			return fmt.Errorf("rank %d saw %d allocations in 900 broadcasts", r, n)
+		}
+		return nil
+	}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// allocated returns how many allocations this process has made.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
 }
 
 func TestAPeerThatDoesNotComeIsNamed(t *testing.T) {

@@ -10,10 +10,13 @@ import (
 // NewGroup returns the Comms of size ranks of this process, by rank. Each
 // reaches the others' memory directly. No wait lasts longer than deadline.
 func NewGroup(size int, deadline time.Duration) []Comm {
-	g := &group{deadline: deadline, arrived: make([]uint64, size), offers: make([][]offer, size), wake: make(chan struct{})}
+	g := &group{deadline: deadline, arrived: make([]uint64, size), offers: make([][]offer, size), wake: make([]chan struct{}, size)}
 	comms := make([]Comm, size)
 	for r := range comms {
-		comms[r] = &member{link: &local{g, r}, rank: r, size: size, deadline: deadline}
+		g.wake[r] = make(chan struct{}, 1)
+		l := &local{g, r, time.NewTimer(deadline)}
+		l.timer.Stop()
+		comms[r] = &member{link: l, rank: r, size: size, deadline: deadline}
 	}
 	return comms
 }
@@ -23,16 +26,17 @@ type group struct {
 	deadline time.Duration
 
 	mu      sync.Mutex
-	arrived []uint64      // meetings that each rank has come to
-	wake    chan struct{} // closed, and made anew, when the last rank comes
-	err     error         // of abort, or of the first deadline that passed
-	offers  [][]offer     // by rank
+	arrived []uint64        // meetings that each rank has come to
+	wake    []chan struct{} // by rank: something of this has changed
+	err     error           // of abort, or of the first deadline that passed
+	offers  [][]offer       // by rank
 }
 
 // local is a rank's link.
 type local struct {
 	*group
-	rank int
+	rank  int
+	timer *time.Timer
 }
 
 func (g *group) abort(reason error) {
@@ -44,7 +48,18 @@ func (g *group) abort(reason error) {
 func (g *group) end(reason error) {
 	if g.err == nil {
 		g.err = reason
-		close(g.wake)
+		g.wakeAll()
+	}
+}
+
+// wakeAll makes all ranks look again. One that does not wait now looks once more
+// than it must, later.
+func (g *group) wakeAll() {
+	for _, c := range g.wake {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -60,31 +75,34 @@ func (s *local) meet() (missing []int, err error) {
 	if slices.Min(g.arrived) == turn {
 		// The last one. No rank can be a meeting ahead: it would have had to
 		// pass this one.
-		close(g.wake)
-		g.wake = make(chan struct{})
+		g.wakeAll()
 		return nil, nil
 	}
-	wake, timer := g.wake, time.NewTimer(g.deadline)
-	defer timer.Stop()
-	g.mu.Unlock()
-	select {
-	case <-wake:
-	case <-timer.C:
-	}
-	g.mu.Lock()
-	if slices.Min(g.arrived) >= turn {
-		return nil, nil
-	}
-	if g.err != nil {
-		return nil, g.err
-	}
-	for r, n := range g.arrived {
-		if n < turn {
-			missing = append(missing, r)
+	s.timer.Reset(g.deadline)
+	defer s.timer.Stop()
+	for late := false; ; {
+		g.mu.Unlock()
+		select {
+		case <-g.wake[s.rank]:
+		case <-s.timer.C:
+			late = true
+		}
+		g.mu.Lock()
+		switch {
+		case slices.Min(g.arrived) >= turn:
+			return nil, nil
+		case g.err != nil:
+			return nil, g.err
+		case late:
+			for r, n := range g.arrived {
+				if n < turn {
+					missing = append(missing, r)
+				}
+			}
+			g.end(fmt.Errorf("rank %d waited in vain for ranks %v: %w", s.rank, missing, ErrDeadline))
+			return missing, ErrDeadline
 		}
 	}
-	g.end(fmt.Errorf("rank %d waited in vain: %w", s.rank, ErrDeadline))
-	return missing, ErrDeadline
 }
 
 func (s *local) exchange(o offer) (all []offer, missing []int, err error) {

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -360,12 +359,6 @@ func init() {
 		}
 		return nil
 	}
-}
-
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.Mallocs
 }
 
 func TestProcessesDoEveryCollectiveOfEverySize(t *testing.T) {
