@@ -35,15 +35,19 @@ func agentEnvironment(file string, node int, deadline time.Duration) []string {
 // its environment names, starts the node's ranks, each by the command, and
 // returns the exit code for its process when all have ended. What it has to
 // complain about itself it writes to its standard error.
-func RunAgent(command []string) int {
-	code, err := runAgent(command)
+//
+// memory makes the files that so many ranks of the node share, in a mesh; each
+// rank inherits all of them, in their order (Start.Files). They are made when the
+// ranks are, and closed with them. It may be nil.
+func RunAgent(command []string, memory func(ranks int, mesh string) ([]*os.File, error)) int {
+	code, err := runAgent(command, memory)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gofsdp: agent: %v\n", err)
 	}
 	return code
 }
 
-func runAgent(command []string) (code int, err error) {
+func runAgent(command []string, memory func(int, string) ([]*os.File, error)) (code int, err error) {
 	// Where nobody made it the leader of a group, so that all can be killed at
 	// once, it makes itself one; a session's leader is one already.
 	syscall.Setpgid(0, 0)
@@ -67,7 +71,7 @@ func runAgent(command []string) (code int, err error) {
 	}
 	defer connection.Close()
 	a := &agent{
-		command: command, timing: timingOf(deadline), launcher: newPulse(), gone: ctx.Done(), forsake: cancel,
+		command: command, memory: memory, timing: timingOf(deadline), launcher: newPulse(), gone: ctx.Done(), forsake: cancel,
 		out: make(chan *pb.AgentMessage, 256), ended: make(chan *rank),
 	}
 	register := &pb.AgentMessage{Kind: &pb.AgentMessage_Register{Register: &pb.Register{Node: int32(node), Host: hostTowards(known.Address)}}}
@@ -151,6 +155,7 @@ func hostTowards(address string) string {
 // agent is one node's. One goroutine owns it, but for out.
 type agent struct {
 	command  []string
+	memory   func(ranks int, mesh string) ([]*os.File, error) // nil: none
 	timing   timing
 	launcher *pulse
 	gone     <-chan struct{} // closed when the launcher is lost
@@ -239,12 +244,16 @@ func lostLauncher(cause error) error {
 
 // start starts all ranks. Where one cannot be started, the launcher hears why.
 func (a *agent) start(s *pb.StartRanks) {
-	memory, err := newMemories(len(s.Ranks))
-	defer memory.close()
+	var shared []*os.File
+	var err error
+	if a.memory != nil {
+		shared, err = a.memory(len(s.Ranks), s.Ranks[0].Mesh)
+	}
+	defer closeAll(shared)
 	for _, start := range s.Ranks {
 		var r *rank
 		if err == nil {
-			r, err = startRank(a, s, start, memory)
+			r, err = startRank(a, s, start, shared)
 		}
 		if err != nil {
 			a.sayLater(lostMessage(start.Rank, exitFailure, "rank %d could not be started: %v", start.Rank, err))
@@ -302,35 +311,9 @@ func (a *agent) listen() {
 	}
 }
 
-// memories are the files that a node's ranks share: one window each, and one
-// for their control.
-type memories struct{ control, windows []*os.File }
-
-func newMemories(ranks int) (m memories, err error) {
-	if !hasMemory {
-		return m, nil
-	}
-	for i := range ranks + 1 {
-		name := "gofsdp-control"
-		if i > 0 {
-			name = "gofsdp-window-" + strconv.Itoa(i-1)
-		}
-		f, err := newMemory(name)
-		if err != nil {
-			return m, err
-		}
-		if i == 0 {
-			m.control = append(m.control, f)
-		} else {
-			m.windows = append(m.windows, f)
-		}
-	}
-	return m, nil
-}
-
-// close leaves the files to the ranks that have inherited them.
-func (m memories) close() {
-	for _, f := range append(m.control, m.windows...) {
+// closeAll leaves the files to the ranks that have inherited them.
+func closeAll(files []*os.File) {
+	for _, f := range files {
 		f.Close()
 	}
 }

@@ -31,11 +31,10 @@ type Start struct {
 	Config   []byte        // the resolved configuration
 	Deadline time.Duration // within which a hang must end the run
 
-	// Descriptors of memory that the node's ranks share, inherited and empty:
-	// whoever maps one sets its size. Control is 0 and Windows is empty where
-	// the system has none. They belong to the rank, and are not inherited on.
-	Control int
-	Windows []int // by local rank
+	// Descriptors of the files that the node's ranks share, in the order in which
+	// RunAgent's memory made them. They belong to the rank, and are not inherited
+	// on.
+	Files []int
 }
 
 // Stopped is the error of whatever was ended because the run has failed
@@ -91,7 +90,7 @@ func Join() (*Client, error) {
 		start: startOf(first.GetStart()), link: l, out: make(chan *pb.RankMessage, 64), agent: newPulse(),
 		stopping: make(chan struct{}), left: make(chan struct{}), waiting: map[string]chan [][]byte{},
 	}
-	for _, fd := range append([]int{c.start.Control}, c.start.Windows...) {
+	for _, fd := range c.start.Files {
 		if fd > 0 {
 			syscall.CloseOnExec(fd)
 		}
@@ -107,14 +106,14 @@ func Join() (*Client, error) {
 }
 
 func startOf(s *pb.Start) Start {
-	windows := make([]int, len(s.Windows))
-	for i, w := range s.Windows {
-		windows[i] = int(w)
+	files := make([]int, len(s.Files))
+	for i, w := range s.Files {
+		files[i] = int(w)
 	}
 	return Start{
 		Run: s.Run, Attempt: int(s.Attempt), Rank: int(s.Rank), World: int(s.World), Node: int(s.Node), Nodes: int(s.Nodes),
 		LocalRank: int(s.LocalRank), LocalRanks: int(s.LocalRanks), Mesh: s.Mesh, Hosts: s.Hosts, Secret: s.Secret,
-		Config: s.Config, Deadline: time.Duration(s.DeadlineNs), Control: int(s.Control), Windows: windows,
+		Config: s.Config, Deadline: time.Duration(s.DeadlineNs), Files: files,
 	}
 }
 

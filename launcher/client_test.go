@@ -50,7 +50,7 @@ func TestARankIsToldWhatItIs(t *testing.T) {
 	c, _ := joined(t)
 	s := c.Start()
 	if s.Run != "r" || s.Rank != 1 || s.World != 2 || s.LocalRank != 1 || s.LocalRanks != 2 || s.Nodes != 1 ||
-		string(s.Config) != "c" || s.Deadline != time.Minute || s.Control != 0 || len(s.Windows) != 0 {
+		string(s.Config) != "c" || s.Deadline != time.Minute || len(s.Files) != 0 {
 		t.Errorf("the rank was told %+v", s)
 	}
 }

@@ -35,7 +35,19 @@ func TestMain(m *testing.M) {
 		case "launcher":
 			os.Exit(launcherMain())
 		case "agent":
-			os.Exit(RunAgent([]string{os.Args[0], "rank"}))
+			os.Exit(RunAgent([]string{os.Args[0], "rank"}, func(ranks int, mesh string) (files []*os.File, err error) {
+				for _, name := range []string{fmt.Sprintf("gofsdp-test-%d-ranks-", ranks), "gofsdp-test-mesh-" + mesh} {
+					f, err := os.CreateTemp("", name)
+					if err != nil {
+						return files, err
+					}
+					files = append(files, f)
+					if err := os.Remove(f.Name()); err != nil {
+						return files, err
+					}
+				}
+				return files, nil
+			}))
 		case "rank":
 			os.Exit(rankMain())
 		}

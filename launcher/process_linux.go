@@ -1,8 +1,6 @@
 package launcher
 
 import (
-	"fmt"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,16 +17,3 @@ func endGroupOf(pid int) {
 	}
 	unix.Kill(-pid, unix.SIGKILL)
 }
-
-// newMemory returns an empty file that is in no file system: whoever maps it
-// sets its size.
-func newMemory(name string) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("making shared memory: memfd_create: %w", err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-// hasMemory says whether ranks of a node can share memory.
-const hasMemory = true

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -46,7 +45,7 @@ type rank struct {
 }
 
 // startRank starts a rank's process and the goroutines that follow it.
-func startRank(a *agent, all *pb.StartRanks, start *pb.Start, memory memories) (*rank, error) {
+func startRank(a *agent, all *pb.StartRanks, start *pb.Start, shared []*os.File) (*rank, error) {
 	if len(a.command) == 0 {
 		return nil, errors.New("the agent was given no command to start ranks by")
 	}
@@ -55,11 +54,10 @@ func startRank(a *agent, all *pb.StartRanks, start *pb.Start, memory memories) (
 		return nil, err
 	}
 	defer theirs.Close()
-	inherited := slices.Concat([]*os.File{theirs}, memory.control, memory.windows)
+	inherited := append([]*os.File{theirs}, shared...)
 	start = proto.CloneOf(start)
-	for i := range memory.windows {
-		start.Control = firstInherited + 1
-		start.Windows = append(start.Windows, int32(firstInherited+2+i))
+	for i := range shared {
+		start.Files = append(start.Files, int32(firstInherited+1+i))
 	}
 	log, err := newRankLog(all.Logs, start.Rank)
 	if err != nil {

@@ -959,8 +959,7 @@ type Start struct {
 	Secret        []byte                 `protobuf:"bytes,11,opt,name=secret,proto3" json:"secret,omitempty"`
 	Config        []byte                 `protobuf:"bytes,12,opt,name=config,proto3" json:"config,omitempty"`
 	DeadlineNs    int64                  `protobuf:"varint,13,opt,name=deadline_ns,json=deadlineNs,proto3" json:"deadline_ns,omitempty"`
-	Control       int32                  `protobuf:"varint,14,opt,name=control,proto3" json:"control,omitempty"`        // descriptor of the node's control memory, 0 for none
-	Windows       []int32                `protobuf:"varint,15,rep,packed,name=windows,proto3" json:"windows,omitempty"` // descriptors of the windows, by local rank
+	Files         []int32                `protobuf:"varint,14,rep,packed,name=files,proto3" json:"files,omitempty"` // descriptors of what the node's ranks share
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1086,16 +1085,9 @@ func (x *Start) GetDeadlineNs() int64 {
 	return 0
 }
 
-func (x *Start) GetControl() int32 {
+func (x *Start) GetFiles() []int32 {
 	if x != nil {
-		return x.Control
-	}
-	return 0
-}
-
-func (x *Start) GetWindows() []int32 {
-	if x != nil {
-		return x.Windows
+		return x.Files
 	}
 	return nil
 }
@@ -1451,7 +1443,7 @@ const file_control_proto_rawDesc = "" +
 	"StartRanks\x12&\n" +
 	"\x05ranks\x18\x01 \x03(\v2\x10.gofsdp.v1.StartR\x05ranks\x12 \n" +
 	"\venvironment\x18\x02 \x03(\tR\venvironment\x12\x12\n" +
-	"\x04logs\x18\x03 \x01(\tR\x04logs\"\xf6\x02\n" +
+	"\x04logs\x18\x03 \x01(\tR\x04logs\"\xd8\x02\n" +
 	"\x05Start\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -1469,9 +1461,8 @@ const file_control_proto_rawDesc = "" +
 	"\x06secret\x18\v \x01(\fR\x06secret\x12\x16\n" +
 	"\x06config\x18\f \x01(\fR\x06config\x12\x1f\n" +
 	"\vdeadline_ns\x18\r \x01(\x03R\n" +
-	"deadlineNs\x12\x18\n" +
-	"\acontrol\x18\x0e \x01(\x05R\acontrol\x12\x18\n" +
-	"\awindows\x18\x0f \x03(\x05R\awindows\".\n" +
+	"deadlineNs\x12\x14\n" +
+	"\x05files\x18\x0e \x03(\x05R\x05files\".\n" +
 	"\x04Give\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\"4\n" +
