@@ -186,6 +186,24 @@ func TestOverTCPSomethingElseAtAPeersAddressIsNamed(t *testing.T) {
 	}
 }
 
+func TestOverTCPNoDescriptorIsLeft(t *testing.T) {
+	open := func() int {
+		list, err := os.ReadDir("/dev/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(list)
+	}
+	before := open()
+	mustAll(t, tcpRanks(t, 3, 2, 20*time.Second, func(r tcpRank) error { return nil }))
+	_ = tcpRanks(t, 3, 2, 20*time.Second, func(r tcpRank) error { r.Abort(io.EOF); return nil })
+	t.Run("refused", TestOverTCPAPeerThatDiffersIsRefusedOnBothSides)
+	t.Run("missing", TestOverTCPAMissingRankIsNamedByTheSetUp)
+	if after := open(); after > before {
+		t.Errorf("%d descriptors where there were %d", after, before)
+	}
+}
+
 const rankVariable = "GOFSDP_TEST_TCP_RANK" // set in the process of a rank
 
 // TestChildOverTCP is the process of rank 1 of a test's group of two. It all-reduces until
