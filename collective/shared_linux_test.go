@@ -24,15 +24,15 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-// Ranks are processes of this binary. Their descriptors are 3, the control file,
-// and from 4 on the windows of all ranks.
+// Ranks are processes of this binary. From descriptor 3 on they have the files of
+// their node: of one group of all, and of the rows and columns of a mesh.
 
 // process is a rank as its role sees it.
 type process struct {
 	rank, size int
 	deadline   time.Duration
-	comm       *Shared
-	views      []*device.View
+	node       *Node
+	comm       *Shared // of the group of all
 	dev        device.Device
 	stream     device.Stream
 }
@@ -74,35 +74,30 @@ func number(key string) int {
 // beRank plays a role and checks that nothing of it is left.
 func beRank(role string) (err error) {
 	p := &process{rank: number("GOFSDP_TEST_RANK"), size: number("GOFSDP_TEST_SIZE"), deadline: time.Duration(number("GOFSDP_TEST_MS")) * time.Millisecond}
-	before, err := resources()
+	before, _, err := resources()
 	if err != nil {
 		return err
 	}
+	before -= p.size + len(groupsOf(p.size)) // the files of the node, which it closes
 	if err := p.open(); err != nil {
 		return err
 	}
 	err = roles[role](p)
-	p.comm.Abort(fmt.Errorf("rank %d is done: %v", p.rank, err))
-	err = errors.Join(err, p.dev.Close(), p.comm.Close())
-	for _, v := range p.views {
-		if v != nil {
-			err = errors.Join(err, v.Close())
-		}
-	}
-	after, rerr := resources()
-	if rerr != nil || after != before {
-		err = errors.Join(err, rerr, fmt.Errorf("rank %d: it began with %s and leaves %s", p.rank, before, after))
+	p.node.Abort(fmt.Errorf("rank %d is done: %v", p.rank, err))
+	err = errors.Join(err, p.dev.Close(), p.node.Close())
+	after, mappings, rerr := resources()
+	if rerr != nil || after != before || mappings > 0 {
+		err = errors.Join(err, rerr, fmt.Errorf("rank %d: it has %d files and %d mappings at the end, want %d and none", p.rank, after, mappings, before))
 	}
 	return errors.Join(err, goleak.Find())
 }
 
-// resources lists what a rank must not leave: descriptors and mappings of files of memory.
-func resources() (string, error) {
+// resources counts what a rank must not leave: open files and mappings of files of memory.
+func resources() (files, mappings int, err error) {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return "", err
+		return 0, 0, err
 	}
-	var files int
 	for _, fd := range fds {
 		// The runtime makes some of its own that are no files, at its leisure.
 		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:") {
@@ -111,42 +106,43 @@ func resources() (string, error) {
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return "", err
+		return 0, 0, err
 	}
-	return fmt.Sprintf("%d descriptors, %d mappings", files, bytes.Count(maps, []byte("/memfd:"))), nil
+	return files, bytes.Count(maps, []byte("/memfd:")), nil
 }
 
 // lostVariable names the rank that the test kills or stops.
 const lostVariable = "GOFSDP_TEST_LOST"
 
-func (p *process) open() error {
-	control := os.NewFile(3, "control")
-	set := SharedSettings{Rank: p.rank, Control: control, Peers: make([]*device.View, p.size), Deadline: p.deadline}
-	var err error
-	for r := range p.size {
-		f := os.NewFile(uintptr(4+r), fmt.Sprintf("window %d", r))
-		if r == p.rank {
-			set.Window, err = device.NewWindow(f)
-		} else {
-			set.Peers[r], err = device.NewView(f)
-		}
-		if err != nil {
-			return err
-		}
-		inherited = append(inherited, f)
+func (p *process) open() (err error) {
+	var files []*os.File
+	groups := groupsOf(p.size)
+	for i := range p.size + len(groups) {
+		files = append(files, os.NewFile(uintptr(3+i), fmt.Sprintf("inherited %d", i)))
 	}
-	inherited = append(inherited, control)
-	if p.dev, err = cpu.New(cpu.Options{Threads: 1, Window: set.Window}); err != nil {
+	if p.node, err = OpenNode(files, p.rank, p.size, groups, p.deadline); err != nil {
 		return err
 	}
-	p.views = set.Peers
-	p.comm, err = NewShared(set)
+	p.comm = p.node.Comms[0]
+	if p.dev, err = cpu.New(cpu.Options{Threads: 1, Window: p.node.Window}); err != nil {
+		return err
+	}
 	p.stream = p.dev.NewStream("comm")
-	return err
+	return nil
 }
 
-// inherited keeps the descriptors open as long as the process lives.
-var inherited []*os.File
+// groupsOf returns the group of all of n ranks, then the rows and the columns of
+// a mesh of two columns.
+func groupsOf(n int) (groups [][]int) {
+	groups = make([][]int, 1+(n+1)/2+2)
+	for r := range n {
+		groups[0] = append(groups[0], r)
+		groups[1+r/2] = append(groups[1+r/2], r)
+		column := 1 + (n+1)/2 + r%2
+		groups[column] = append(groups[column], r)
+	}
+	return slices.DeleteFunc(groups, func(g []int) bool { return len(g) == 0 })
+}
 
 // child is a rank as the test sees it.
 type child struct {
@@ -159,20 +155,15 @@ type child struct {
 // start starts n ranks. They are killed at the end of the test.
 func start(t testing.TB, role string, n int, deadline time.Duration, env ...string) []*child {
 	t.Helper()
-	control, err := NewControl(n)
+	files, err := NewNodeFiles(n, groupsOf(n))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer control.Close()
-	files := []*os.File{control}
-	for r := range n {
-		f, err := device.NewWindowFile(fmt.Sprintf("gofsdp-rank-%d", r))
-		if err != nil {
-			t.Fatal(err)
+	defer func() {
+		if err := closeFiles(files); err != nil {
+			t.Error(err)
 		}
-		defer f.Close()
-		files = append(files, f)
-	}
+	}()
 	children := make([]*child, n)
 	for r := range children {
 		c := &child{Cmd: exec.Command(os.Args[0])}
@@ -243,6 +234,30 @@ func init() {
 		for _, size := range []int{2, 1000} {
 			if err := everyCollective(p, p.rank, p.size, size, p.comm, p.dev, p.stream); err != nil {
 				return err
+			}
+		}
+		return nil
+	}
+	roles["mesh"] = func(p *process) error {
+		x := tensor(p, p.dev, p.rank, 1000)
+		for i := range x.F32() {
+			x.F32()[i] = float32(1 + p.rank)
+		}
+		for i, c := range p.node.Comms[1:] { // along the rows, then along the columns
+			if c == nil {
+				continue
+			}
+			ops, err := c.Bind(&AllReduce{Data: x, Name: fmt.Sprintf("group %d", i)})
+			if err == nil {
+				err = launch(p.stream, ops)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for _, got := range x.F32() {
+			if want := float32(p.size * (p.size + 1) / 2); got != want {
+				return fmt.Errorf("rank %d: %v, want %v", p.rank, got, want)
 			}
 		}
 		return nil
@@ -364,6 +379,46 @@ func init() {
 func TestProcessesDoEveryCollectiveOfEverySize(t *testing.T) {
 	for n := 1; n <= 4; n++ { // four ranks are more than the cores of small machines
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) { end(t, start(t, "every", n, time.Minute)...) })
+	}
+}
+
+func TestProcessesMeetInTheGroupsOfAMesh(t *testing.T) {
+	end(t, start(t, "mesh", 4, time.Minute)...)
+}
+
+func TestFilesThatAreNotTheNodesAreRefused(t *testing.T) {
+	groups := [][]int{{0, 1}}
+	for name, x := range map[string]struct {
+		rank, ranks int
+		groups      [][]int
+		files       int // that are left out
+		want        string
+	}{
+		"a rank that the node does not have": {2, 2, groups, 0, "rank 2 of 2"},
+		"too few files":                      {0, 2, groups, 1, "with 2 files, want 2 windows and 1 control files"},
+		"a group of others":                  {0, 2, [][]int{{0, 2}}, 0, "place 1 is for rank 2"},
+		"a rank twice in a group":            {0, 2, [][]int{{0, 0}}, 0, "place 1 is for rank 0"},
+		"a window in a group's place":        {0, 1, [][]int{{0}, {0}}, 0, "control file gofsdp-rank-1 of 0 bytes, want 8192"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, err := NewNodeFiles(2, groups)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := closeFiles(files[len(files)-x.files:]); err != nil {
+				t.Fatal(err)
+			}
+			n, err := OpenNode(files[:len(files)-x.files], x.rank, x.ranks, x.groups, time.Second)
+			if n != nil || err == nil || !strings.Contains(err.Error(), x.want) {
+				t.Errorf("%v, want: %s", err, x.want)
+			}
+			if _, err := files[0].Stat(); err == nil {
+				t.Error("a file is still open")
+			}
+		})
+	}
+	if _, err := NewNodeFiles(2, [][]int{{0, 5}}); err == nil {
+		t.Error("files for a group of others")
 	}
 }
 
