@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/gofsdp/gofsdp/data"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/train"
 )
 
@@ -25,14 +27,18 @@ var Cluster = []string{"scaling", "run"}
 
 // Scaling says what computes. Its name is Ray Train's.
 type Scaling struct {
-	Threads int    `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads that compute; 0 takes all cores that the process may use. The number changes no result."`
-	ISA     string `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
+	Workers  int           `yaml:"num_workers" default:"1" min:"1" max:"65536" help:"Ranks: processes that train together, each with a part of every batch."`
+	Sharding fsdp.Sharding `yaml:"sharding" help:"What several ranks share, and how."`
+	Threads  int           `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads of each rank that compute; 0 divides all cores that the process may use among the ranks. The number changes no result."`
+	ISA      string        `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
 }
 
 // Run says where a run leaves its files. Its names are Ray Train's.
 type Run struct {
 	Name        string `yaml:"name" default:"" help:"Name of the run's directory, which must not exist; empty takes a new numbered one."`
 	StoragePath string `yaml:"storage_path" default:"runs" help:"Directory in which the run's directory is made."`
+
+	Processes launcher.Settings `yaml:"processes" help:"How patient several ranks are with each other."`
 }
 
 // Check returns what is wrong between sections.
@@ -42,6 +48,14 @@ func (c Config) Check() []error {
 		errs = append(errs, fmt.Errorf("model: is empty; name a directory, a built-in shape or a Hub name"))
 	}
 	return errs
+}
+
+// Check returns what is wrong with the mesh of ranks.
+func (s Scaling) Check() []error {
+	if err := s.Sharding.Over(s.Workers, &fsdp.Options{}); err != nil {
+		return []error{fmt.Errorf("scaling.sharding.%w", err)}
+	}
+	return nil
 }
 
 // Check returns what is wrong with the place of a run.

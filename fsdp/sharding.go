@@ -16,20 +16,29 @@ type Sharding struct {
 	ReduceEachMicro     bool   `yaml:"reduce_each_micro_batch" default:"true" help:"Reduce gradients after each micro-batch; false adds up whole gradients and reduces them once a step, with fewer collectives and more memory."`
 }
 
+// ParseMesh reads a mesh as String writes it.
+func ParseMesh(text string) (Mesh, error) {
+	across, within, ok := strings.Cut(text, "x")
+	a, err1 := strconv.Atoi(across)
+	w, err2 := strconv.Atoi(within)
+	if !ok || err1 != nil || err2 != nil || a < 1 || w < 1 {
+		return Mesh{}, fmt.Errorf("mesh: %q is no mesh; write it as 2x4", text)
+	}
+	return Mesh{a, w}, nil
+}
+
 // Over fills in what o says about ranks: s over so many of them.
 func (s Sharding) Over(ranks int, o *Options) error {
 	o.Mesh = Mesh{Within: ranks}
 	if s.Mesh != "" {
-		across, within, ok := strings.Cut(s.Mesh, "x")
-		a, err1 := strconv.Atoi(across)
-		w, err2 := strconv.Atoi(within)
-		if !ok || err1 != nil || err2 != nil || a < 1 || w < 1 {
-			return fmt.Errorf("mesh: %q is no mesh; write it as 2x4", s.Mesh)
+		m, err := ParseMesh(s.Mesh)
+		if err != nil {
+			return err
 		}
-		if a*w != ranks {
-			return fmt.Errorf("mesh: %s has %d ranks, the run has %d", s.Mesh, a*w, ranks)
+		if m.Size() != ranks {
+			return fmt.Errorf("mesh: %s has %d ranks, the run has %d", s.Mesh, m.Size(), ranks)
 		}
-		o.Mesh = Mesh{a, w}
+		o.Mesh = m
 	}
 	o.Strategy, o.KeepWeights, o.Prefetch, o.LateReduce = Strategy(s.Strategy), !s.ReshardAfterForward, s.Prefetch, !s.ReduceEachMicro
 	return nil

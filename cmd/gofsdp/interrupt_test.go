@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -234,4 +235,88 @@ func TestASignalDuringPreparationLeavesNoRun(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestRanksEndTogetherAfterASignal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		signal syscall.Signal
+		code   int
+	}{{syscall.SIGINT, exitInterrupted}, {syscall.SIGTERM, exitTerminated}} {
+		s := begin(t, nil, "train", "run.yaml", "--ranks", "2")
+		s.until("step ")
+		s.signal(c.signal)
+		if status := s.end(); status.ExitStatus() != c.code || s.err.Len() > 0 {
+			t.Fatalf("%v: exit code %d, want %d and no word; it said\n%s%s", c.signal, status.ExitStatus(), c.code, &s.out, &s.err)
+		}
+		run, err := record.LoadRun(filepath.Join(s.dir, "runs", "mine", "run.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Interrupted || code != c.code {
+			t.Errorf("%v: recorded as %+v", c.signal, run.Outcome)
+		}
+		steps, _ := run.Figures.Steps.Get()
+		if want := fmt.Sprintf("stopped after step %d; the weights are in runs/mine/model\n", steps); steps == 0 || !strings.HasSuffix(s.out.String(), want) {
+			t.Errorf("%v: the last line is not %q:\n%s", c.signal, want, &s.out)
+		}
+	}
+}
+
+func TestAKilledRankEndsTheRunWithItsNameAndNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, rank := range []int{0, 1} {
+		mark := fmt.Sprintf("GOFSDP_TEST_MARK=%s-%d", t.Name(), rank)
+		s := begin(t, []string{mark}, "train", "run.yaml", "--ranks", "2", "--set", "run.processes.deadline=3s")
+		s.until("step ")
+		var ranks []int
+		for _, pid := range marked(t, mark) {
+			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(line, []byte("\x00rank\x00")) {
+				ranks = append(ranks, pid)
+			}
+		}
+		if len(ranks) != 2 {
+			t.Fatalf("the ranks are %v", ranks)
+		}
+		began := time.Now()
+		syscall.Kill(ranks[rank], syscall.SIGKILL)
+		status := s.end()
+		if status.ExitStatus() != exitLost || strings.Count(s.err.String(), "gofsdp: ") != 1 || !strings.Contains(s.err.String(), "was killed by signal 9") {
+			t.Errorf("exit code %d, want %d and one word of who was killed; it said\n%s%s", status.ExitStatus(), exitLost, &s.out, &s.err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for end := time.Now().Add(5 * time.Second); len(marked(t, mark)) > 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("processes %v are left", marked(t, mark))
+			}
+		}
+		run, err := record.LoadRun(filepath.Join(s.dir, "runs", "mine", "run.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Failed || code != exitLost {
+			t.Errorf("recorded as %+v", run.Outcome)
+		}
+	}
+}
+
+// marked returns the processes that have a mark in their environment.
+func marked(t *testing.T, mark string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil || len(files) == 0 {
+		t.Skip("this system does not show the environment of processes")
+	}
+	for _, f := range files {
+		if text, err := os.ReadFile(f); err == nil && bytes.Contains(text, []byte(mark+"\x00")) {
+			var pid int
+			if _, err := fmt.Sscanf(f, "/proc/%d/environ", &pid); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return pids
 }

@@ -38,6 +38,10 @@ type commands struct {
 	Data     dataCommand     `cmd:"" help:"Prepare data."`
 	Bench    benchCommand    `cmd:"" help:"Measure this machine and the operations on it."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
+
+	// What the launcher starts.
+	Agent agentCommand `cmd:"" hidden:"" help:"A node's part of a run: started by gofsdp train."`
+	Rank  rankCommand  `cmd:"" hidden:"" help:"A rank's part of a run: started by an agent."`
 }
 
 // app is what sub-commands run with.
@@ -126,12 +130,13 @@ func (a *app) codeOf(err error) int {
 	case err == nil:
 		return 0
 	case errors.As(context.Cause(a.ctx), &by) && errors.Is(err, context.Canceled):
-		if by.signal == syscall.SIGTERM {
-			return exitTerminated
-		}
-		return exitInterrupted
+		return by.ExitCode()
 	case errors.As(err, &user):
 		return exitUser
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return coded.ExitCode()
 	}
 	return exitFailure
 }
@@ -140,6 +145,14 @@ func (a *app) codeOf(err error) int {
 type interruption struct{ signal os.Signal }
 
 func (i interruption) Error() string { return "interrupted by " + i.signal.String() }
+
+// ExitCode is that of a process which the interruption ends.
+func (i interruption) ExitCode() int {
+	if i.signal == syscall.SIGTERM {
+		return exitTerminated
+	}
+	return exitInterrupted
+}
 
 // Is makes an interruption a cancellation to those who pass on its cause.
 func (interruption) Is(target error) bool { return target == context.Canceled }

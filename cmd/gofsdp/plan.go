@@ -13,19 +13,14 @@ import (
 
 type planCommand struct {
 	configured
-	Memory      string `placeholder:"SIZE" help:"Say whether it fits this much memory a rank, such as 24GiB, instead of this machine's."`
-	Ranks       int    `default:"1" help:"Plan for so many ranks. (Training runs on one rank so far.)"`
-	Mesh        string `placeholder:"AxB" help:"Ranks across nodes and within one, such as 2x4; default: all in one node."`
-	Strategy    string `default:"full_shard" enum:"no_shard,shard_optimizer,shard_grad_op,full_shard,hybrid_shard,hybrid_full_shard" help:"What several ranks shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard."`
-	KeepWeights bool   `help:"Keep gathered weights for the backward instead of gathering them again."`
-	LateReduce  bool   `help:"Reduce gradients once a step instead of after each micro-batch."`
-	Prefetch    int    `default:"1" help:"Units whose weights are gathered ahead of their use."`
-	Ops         bool   `help:"Print every operation of every program, too."`
+	spread
+	Memory string `placeholder:"SIZE" help:"Say whether it fits this much memory a rank, such as 24GiB, instead of this machine's."`
+	Ops    bool   `help:"Print every operation of every program, too."`
 }
 
 // Run prints what a run would take. It reads neither text nor weights.
 func (c *planCommand) Run(a *app) error {
-	cfg, _, err := c.load(a)
+	cfg, _, err := c.load(a, c.assignments()...)
 	if err != nil {
 		return err
 	}
@@ -33,11 +28,8 @@ func (c *planCommand) Run(a *app) error {
 	if err != nil {
 		return asUser(err)
 	}
-	if c.Ranks < 1 || c.Prefetch < 0 {
-		return asUser(fmt.Errorf("--ranks must be at least 1 and --prefetch at least 0"))
-	}
-	sharding := fsdp.Sharding{Mesh: c.Mesh, Strategy: c.Strategy, ReshardAfterForward: !c.KeepWeights, Prefetch: c.Prefetch, ReduceEachMicro: !c.LateReduce}
-	plan, err := cfg.Train.NewPlanOver(c.Ranks, 0, sharding, src.Config, cfg.Data.SequenceLength)
+	ranks := cfg.Scaling.Workers
+	plan, err := cfg.Train.NewPlanOver(ranks, 0, cfg.Scaling.Sharding, src.Config, cfg.Data.SequenceLength)
 	if err != nil {
 		return asUser(err)
 	}
@@ -46,12 +38,12 @@ func (c *planCommand) Run(a *app) error {
 		return err
 	}
 	a.printf("%s (%s): %d parameters in %d units, %d blocks\n", src.Name, src.Config.Family, src.Config.NumParams(), len(plan.Units), src.Config.Layers)
-	accumulate := cfg.Train.Batch / plan.Seqs / c.Ranks
+	accumulate := cfg.Train.Batch / plan.Seqs / ranks
 	a.printf("a step: %s of %d tokens as %s of %d, %.4g GFLOP a token\n", train.Number(cfg.Train.Batch, "sequence"), plan.SeqLen, train.Number(accumulate, "micro-batch"), plan.Seqs,
 		src.Config.FLOPsPerToken(plan.SeqLen)/1e9)
 	of := ""
-	if c.Ranks > 1 {
-		a.printf("%d ranks as %v, %s: what follows is of one rank\n", c.Ranks, plan.Mesh, plan.Strategy)
+	if ranks > 1 {
+		a.printf("%d ranks as %v, %s: what follows is of one rank\n", ranks, plan.Mesh, plan.Strategy)
 		of = " of a rank"
 	}
 	a.printf("\n%15s  %9s  memory%s for\n", "bytes", "", of)
@@ -89,7 +81,7 @@ func (c *planCommand) Run(a *app) error {
 
 // traffic prints the collectives of a step.
 func (c *planCommand) traffic(a *app, plan *fsdp.Plan, microBatches int) {
-	if c.Ranks == 1 {
+	if plan.Mesh.Size() == 1 {
 		return
 	}
 	a.printf("\n%15s  %9s  a step reads from other ranks by\n", "collectives", "")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cpu"
@@ -26,8 +27,31 @@ type configured struct {
 	Cluster string   `placeholder:"FILE" help:"Take the sections scaling and run from this file instead."`
 }
 
-// load returns the configuration with all mistakes in one error.
-func (c configured) load(a *app) (*config.Config, *config.Binding, error) {
+// spread are the flags of whoever spreads work over ranks; they stand for keys
+// of the configuration.
+type spread struct {
+	Ranks    int    `placeholder:"N" help:"Processes that train together (scaling.num_workers)."`
+	Mesh     string `placeholder:"AxB" help:"Ranks across nodes and within one, such as 2x4 (scaling.sharding.mesh)."`
+	Strategy string `placeholder:"NAME" help:"What they shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard (scaling.sharding.strategy)."`
+}
+
+// assignments returns what the flags set.
+func (s spread) assignments() (list []string) {
+	if s.Ranks != 0 {
+		list = append(list, fmt.Sprintf("scaling.num_workers=%d", s.Ranks))
+	}
+	if s.Mesh != "" {
+		list = append(list, "scaling.sharding.mesh="+s.Mesh)
+	}
+	if s.Strategy != "" {
+		list = append(list, "scaling.sharding.strategy="+s.Strategy)
+	}
+	return list
+}
+
+// load returns the configuration, with a command's own assignments, with all
+// mistakes in one error.
+func (c configured) load(a *app, assignments ...string) (*config.Config, *config.Binding, error) {
 	var cfg config.Config
 	b := config.Bind(&cfg)
 	info, err := os.Stat(c.File)
@@ -44,7 +68,7 @@ func (c configured) load(a *app) (*config.Config, *config.Binding, error) {
 	if c.Cluster != "" {
 		b.ReplaceFile(c.Cluster, config.Cluster...)
 	}
-	for _, s := range c.Set {
+	for _, s := range append(c.Set, assignments...) {
 		b.Set(s)
 	}
 	if err := b.Check(); err != nil {
@@ -59,11 +83,18 @@ const mostThreads = 1024
 
 // openDevice opens the device that a configuration asks for. It is the only
 // place where one is chosen.
-func openDevice(s config.Scaling) (device.Device, error) {
+func openDevice(s config.Scaling) (device.Device, error) { return openDeviceIn(nil, s) }
+
+// openDeviceIn is openDevice with the device's memory in a window, unless that
+// is nil.
+func openDeviceIn(window *device.Window, s config.Scaling) (device.Device, error) {
+	if s.Threads == 0 && s.Workers > 1 {
+		s.Threads = max(runtime.GOMAXPROCS(0)/s.Workers, 1)
+	}
 	if s.Threads < 0 || s.Threads > mostThreads {
 		return nil, asUser(fmt.Errorf("threads: %d is not between 0, which takes all cores, and %d", s.Threads, mostThreads))
 	}
-	o := cpu.Options{Threads: s.Threads}
+	o := cpu.Options{Threads: s.Threads, Window: window}
 	if s.ISA != "auto" {
 		o.ISA = s.ISA
 		if err := checkISA(s.ISA, cpu.Detect()); err != nil {

@@ -22,6 +22,7 @@ import (
 
 type trainCommand struct {
 	configured
+	spread
 }
 
 // peakTime is how long the machine's peak is measured.
@@ -42,11 +43,11 @@ func (c *trainCommand) Run(a *app) (err error) {
 	// Who reads the output may leave before the run ends. Then writing fails,
 	// which ends the run with all its files; the signal would end it without.
 	signal.Ignore(syscall.SIGPIPE)
-	cfg, binding, err := c.load(a)
+	cfg, binding, err := c.load(a, c.assignments()...)
 	if err != nil {
 		return err
 	}
-	if err := free(cfg.Run); err != nil {
+	if err := errors.Join(free(cfg.Run), canLaunch(cfg.Scaling.Workers)); err != nil {
 		return asUser(err)
 	}
 	dev, err := openDevice(cfg.Scaling)
@@ -57,9 +58,14 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if dev.Info().ISA == slowISA {
 		a.printf("this program was built without C and computes by its Go reference, which is for tests: hundreds of times slower\n")
 	}
-	r, err := train.Open(a.ctx, train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, train.Place{}, dev, func(format string, args ...any) {
-		a.printf(format+"\n", args...)
-	})
+	// Several ranks open the run in processes of their own, where all is well.
+	work, log := train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, func(format string, args ...any) { a.printf(format+"\n", args...) }
+	var r *train.Run
+	if cfg.Scaling.Workers > 1 {
+		r, err = train.Check(a.ctx, work, place(cfg.Scaling), dev.Info(), log)
+	} else {
+		r, err = train.Open(a.ctx, work, train.Place{}, dev, log)
+	}
 	if interrupted := a.ctx.Err(); interrupted != nil {
 		// Whatever else Open says then is of what it was doing.
 		if err == nil {
@@ -77,6 +83,12 @@ func (c *trainCommand) Run(a *app) (err error) {
 	j := &job{app: a, cfg: cfg, run: r, dev: dev, rec: record.NewRun(), began: began}
 	if err := j.create(c.File, binding); err != nil {
 		return asUser(err)
+	}
+	if cfg.Scaling.Workers > 1 {
+		return j.launch(binding)
+	}
+	if j.recorder, err = train.NewRecorder(j.dir, j.began, j.cfg.Tree()); err != nil {
+		return err
 	}
 	return j.train()
 }
@@ -155,11 +167,7 @@ func (j *job) create(file string, binding *config.Binding) (err error) {
 	}
 	j.rec.ConfigHash = record.Known(hash)
 	j.run.Describe(j.rec)
-	if err := j.dir.WriteRun(j.rec); err != nil {
-		return err
-	}
-	j.recorder, err = train.NewRecorder(j.dir, j.began, j.cfg.Tree())
-	return err
+	return j.dir.WriteRun(j.rec)
 }
 
 // reserved is the room that is kept for the record of how the run ended, for
@@ -206,13 +214,17 @@ func (j *job) train() (err error) {
 		err = errors.Join(err, j.dir.WriteRun(j.rec))
 	}()
 	if p, ok := j.dev.(peaker); ok {
-		j.peak = p.PeakFLOPS(j.cfg.Train.Type(), peakTime)
+		// Of one rank, which the others are taken to equal.
+		j.peak = p.PeakFLOPS(j.cfg.Train.Type(), peakTime) * float64(j.run.Plan.Mesh.Size())
 		if j.peak > 0 {
 			j.rec.Figures.PeakFLOPS = record.Known(j.peak)
 		}
 	}
 	console := &train.Console{Out: j.out, Terminal: j.terminal, FLOPsPerToken: flops, PeakFLOPS: j.peak}
-	j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
+	ranks := j.run.Plan.Mesh.Size()
+	if ranks == 1 {
+		j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
+	}
 
 	sum, err = j.run.Train(j.ctx, train.Reporters{j.recorder, console})
 	err = errors.Join(err, console.End())
@@ -238,17 +250,9 @@ func (j *job) train() (err error) {
 	return err
 }
 
-// finish compares with the baseline and shows samples.
+// finish shows samples, for which all ranks work together, and then compares
+// with the baseline.
 func (j *job) finish(sum *train.Summary) error {
-	var base float64
-	if j.cfg.Train.Baseline != "none" {
-		var err error
-		if base, err = j.run.Data.TrigramBitsPerByte(j.ctx); err != nil {
-			return err
-		}
-		j.rec.Figures.BaselineBitsPerByte = record.Known(base)
-		j.printf("held-out: %.3f bits per byte; a model of each byte given the two before it: %.3f\n", sum.HeldOut.BitsPerByte, base)
-	}
 	for _, prompt := range j.cfg.Train.Sample.Prompts {
 		j.printf("\n--- %q continued:\n%s", prompt, prompt)
 		err := j.run.Generate(j.ctx, prompt, func(text []byte) { j.printf("%s", text) })
@@ -257,6 +261,15 @@ func (j *job) finish(sum *train.Summary) error {
 			return err
 		}
 	}
+	if j.cfg.Train.Baseline == "none" {
+		return nil
+	}
+	base, err := j.run.Data.TrigramBitsPerByte(j.ctx)
+	if err != nil {
+		return err
+	}
+	j.rec.Figures.BaselineBitsPerByte = record.Known(base)
+	j.printf("held-out: %.3f bits per byte; a model of each byte given the two before it: %.3f\n", sum.HeldOut.BitsPerByte, base)
 	if j.cfg.Train.Baseline == "beat" && !(sum.HeldOut.BitsPerByte < base) {
 		return fmt.Errorf("the model needs %.3f bits per byte of held-out text, no fewer than the %.3f of a model of three bytes (train.baseline: beat)", sum.HeldOut.BitsPerByte, base)
 	}
