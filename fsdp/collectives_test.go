@@ -308,3 +308,38 @@ func TestWholeWeightsAreTheSameOnEveryRank(t *testing.T) {
 		}
 	}
 }
+
+func TestGroupsOfAMeshAreItsLinesTwice(t *testing.T) {
+	for _, c := range []struct {
+		mesh Mesh
+		want string
+	}{
+		{Mesh{1, 1}, "[]"},
+		{Mesh{1, 3}, "[[0 1 2] [0 1 2]]"},
+		{Mesh{2, 1}, "[[0 1] [0 1]]"},
+		{Mesh{2, 3}, "[[0 3] [0 3] [1 4] [1 4] [2 5] [2 5] [0 1 2] [0 1 2] [3 4 5] [3 4 5]]"},
+	} {
+		if got := fmt.Sprint(c.mesh.Groups()); got != c.want {
+			t.Errorf("a mesh of %v has the groups %s, want %s", c.mesh, got, c.want)
+		}
+		for rank := range c.mesh.Size() {
+			var ends []collective.Comm
+			for _, g := range c.mesh.Groups() {
+				var end collective.Comm
+				if at := slices.Index(g, rank); at >= 0 {
+					end = collective.NewGroup(len(g), 1)[at]
+				}
+				ends = append(ends, end)
+			}
+			comms := c.mesh.Comms(ends)
+			for _, a := range []Axis{Across, Within} {
+				for _, end := range []collective.Comm{comms.Gather[a], comms.Reduce[a]} {
+					n := c.mesh.Along(a)
+					if n == 1 && end != nil || n > 1 && (end == nil || end.Size() != n || end.Rank() != c.mesh.At(rank, a)) {
+						t.Errorf("mesh %v: rank %d got a wrong end %v", c.mesh, rank, a)
+					}
+				}
+			}
+		}
+	}
+}

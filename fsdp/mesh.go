@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gofsdp/gofsdp/collective"
 )
 
 // Axis is a direction of the mesh of ranks.
@@ -41,6 +43,51 @@ func (m Mesh) At(rank int, a Axis) int {
 }
 
 func (m Mesh) String() string { return fmt.Sprintf("%dx%d", m.Along(Across), m.Along(Within)) }
+
+// Groups lists the groups of ranks that a mesh has, each by its ranks in order of
+// their places along an axis: for each axis of several ranks, and for each line
+// along it, one group that gathers and one that reduces. Ranks agree on the list.
+func (m Mesh) Groups() (groups [][]int) {
+	for _, line := range m.lines() {
+		groups = append(groups, line.ranks, line.ranks)
+	}
+	return groups
+}
+
+// line is the ranks along an axis that share a place along the other.
+type line struct {
+	axis  Axis
+	ranks []int
+}
+
+func (m Mesh) lines() (all []line) {
+	for _, axis := range []Axis{Across, Within} {
+		if m.Along(axis) == 1 {
+			continue
+		}
+		for other := range m.Size() / m.Along(axis) {
+			l := line{axis: axis}
+			for r := range m.Size() {
+				if m.At(r, Across+Within-axis) == other {
+					l.ranks = append(l.ranks, r)
+				}
+			}
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// Comms sorts a rank's ends of the mesh's Groups, in their order and nil where
+// the rank is not in the group.
+func (m Mesh) Comms(ends []collective.Comm) (c Comms) {
+	for i, l := range m.lines() {
+		if gather, reduce := ends[2*i], ends[2*i+1]; gather != nil {
+			c.Gather[l.axis], c.Reduce[l.axis] = gather, reduce
+		}
+	}
+	return c
+}
 
 // Strategy names how weights, gradients and optimizer state are spread.
 type Strategy string

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/config"
-	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/record"
@@ -19,8 +18,7 @@ import (
 
 type agentCommand struct{}
 
-// Run is a node's agent. Its ranks share a window of memory each, and a control
-// file for each group of the mesh.
+// Run is a node's agent. Its ranks share windows of memory and control files.
 func (agentCommand) Run(*app) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -30,55 +28,13 @@ func (agentCommand) Run(*app) error {
 	return nil
 }
 
-// sharedFiles makes the files of a node that has all ranks of the mesh: the
-// windows by rank, then the control files in the order of groupsOf.
-func sharedFiles(ranks int, mesh string) (files []*os.File, err error) {
+// sharedFiles makes what the ranks of a node share that has all of the mesh.
+func sharedFiles(ranks int, mesh string) ([]*os.File, error) {
 	m, err := fsdp.ParseMesh(mesh)
 	if err != nil {
 		return nil, err
 	}
-	for r := range ranks {
-		f, err := device.NewWindowFile(fmt.Sprintf("gofsdp-window-%d", r))
-		if err != nil {
-			return files, err
-		}
-		files = append(files, f)
-	}
-	for _, g := range groupsOf(m) {
-		f, err := collective.NewControl(len(g.ranks))
-		if err != nil {
-			return files, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-// group is some ranks of a mesh, along an axis, that gather or reduce together.
-type group struct {
-	axis   fsdp.Axis
-	reduce bool
-	ranks  []int // of the mesh, by their place in the group
-}
-
-// groupsOf lists the groups of a mesh, always in the same order.
-func groupsOf(m fsdp.Mesh) (list []group) {
-	for _, axis := range []fsdp.Axis{fsdp.Across, fsdp.Within} {
-		n := m.Along(axis)
-		if n == 1 {
-			continue
-		}
-		for other := range m.Size() / n {
-			var ranks []int
-			for r := range m.Size() {
-				if at := m.At(r, fsdp.Across+fsdp.Within-axis); at == other {
-					ranks = append(ranks, r)
-				}
-			}
-			list = append(list, group{axis, false, ranks}, group{axis, true, ranks})
-		}
-	}
-	return list
+	return collective.NewNodeFiles(ranks, m.Groups())
 }
 
 type rankCommand struct{}
@@ -125,33 +81,35 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}()
 	a.ctx = ctx
 
-	files := make([]*os.File, len(start.Files))
-	for i, fd := range start.Files {
-		files[i] = os.NewFile(uintptr(fd), fmt.Sprintf("shared %d", i))
-	}
-	window, err := device.NewWindow(files[start.Rank])
+	mesh, err := fsdp.ParseMesh(start.Mesh)
 	if err != nil {
 		return err
 	}
-	dev, err := openDeviceIn(window, cfg.Scaling)
+	files := make([]*os.File, len(start.Files))
+	for i, fd := range start.Files {
+		files[i] = os.NewFile(uintptr(fd), fmt.Sprintf("shared file %d", i))
+	}
+	node, err := collective.OpenNode(files, start.Rank, start.World, mesh.Groups(), start.Deadline)
 	if err != nil {
-		return errors.Join(err, window.Close())
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	ends := make([]collective.Comm, len(node.Comms))
+	for i, c := range node.Comms {
+		if c != nil {
+			ends[i] = c
+		}
+	}
+	// What fails elsewhere must not leave this rank waiting.
+	defer context.AfterFunc(client.Context(), func() { node.Abort(context.Cause(client.Context())) })()
+	dev, err := openDeviceIn(node.Window, cfg.Scaling)
+	if err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	at := place(cfg.Scaling)
 	at.Rank = start.Rank
-	var groups []*collective.Shared
-	at.Join = func(p *fsdp.Plan) (c fsdp.Comms, err error) {
-		c, groups, err = joinGroups(p, files, window, start.Deadline)
-		joined := groups
-		go func() { // what fails elsewhere must not leave this rank waiting
-			<-client.Context().Done()
-			for _, g := range joined {
-				g.Abort(context.Cause(client.Context()))
-			}
-		}()
-		return c, err
-	}
+	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(ends), nil }
 	log := func(format string, args ...any) {
 		if start.Rank == 0 {
 			a.printf(format+"\n", args...)
@@ -172,47 +130,10 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		err = a.follow(&cfg, r)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		for _, g := range groups { // nobody has to wait for this rank any more
-			g.Abort(err)
-		}
+		node.Abort(err) // nobody has to wait for this rank any more
 		err = lost(err)
 	}
 	return err
-}
-
-// joinGroups joins this rank's groups of the plan's mesh.
-func joinGroups(p *fsdp.Plan, files []*os.File, window *device.Window, deadline time.Duration) (c fsdp.Comms, all []*collective.Shared, err error) {
-	views := make([]*device.View, p.Mesh.Size())
-	for r := range views {
-		if r != p.Rank {
-			if views[r], err = device.NewView(files[r]); err != nil {
-				return c, all, err
-			}
-		}
-	}
-	for i, g := range groupsOf(p.Mesh) {
-		set := collective.SharedSettings{Rank: -1, Control: files[p.Mesh.Size()+i], Window: window, Deadline: deadline}
-		for k, r := range g.ranks {
-			set.Peers = append(set.Peers, views[r])
-			if r == p.Rank {
-				set.Rank = k
-			}
-		}
-		if set.Rank < 0 {
-			continue
-		}
-		s, err := collective.NewShared(set)
-		if err != nil {
-			return c, all, err
-		}
-		all = append(all, s)
-		if g.reduce {
-			c.Reduce[g.axis] = s
-		} else {
-			c.Gather[g.axis] = s
-		}
-	}
-	return c, all, nil
 }
 
 // follow does a rank's part of what the first does in job.train: steps, the
@@ -256,14 +177,20 @@ func lost(err error) error {
 		return coded{err, stopped.ExitCode()}
 	case errors.As(err, &c) && c.Missing == nil:
 		return coded{err, launcher.Stopped{}.ExitCode()}
+	case errors.Is(err, collective.ErrDeadline):
+		return coded{err, exitHung}
 	case errors.As(err, &c):
 		return coded{err, exitLost}
 	}
 	return err
 }
 
-// exitLost is the exit code of a rank that has lost a peer.
-const exitLost = 5
+// The exit codes of a rank whose peers do not answer, and of one that has lost a
+// peer.
+const (
+	exitHung = 4
+	exitLost = 5
+)
 
 // coded is an error with an exit code.
 type coded struct {
