@@ -179,12 +179,6 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		d.reads, d.writes = append(gradients(p.rows.end), p.span(p.hyper)), append(whole(p.master, p.m, p.v), whole(p.copies)...)
 	case &p.Refresh:
 		d.reads, d.writes = whole(p.master), whole(p.copies)
-	default: // of Whole
-		for u := range p.Whole {
-			if prog == &p.Whole[u] {
-				d.reads, d.writes = whole(p.master[u:u+1]), whole(p.whole[u:u+1])
-			}
-		}
 	case &p.Evaluation:
 		d.reads = append(weights(), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos)...)
 		d.writes = []span{p.span(p.loss)}
@@ -197,6 +191,12 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		d.writes = []span{p.span(p.logits)}
 		for _, c := range p.caches {
 			d.writes = append(d.writes, p.span(c.K), p.span(c.V))
+		}
+	default: // of Whole
+		for u := range p.Whole {
+			if prog == &p.Whole[u] {
+				d.reads, d.writes = whole(p.master[u:u+1]), whole(p.whole[u:u+1])
+			}
 		}
 	}
 	return d
