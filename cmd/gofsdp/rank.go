@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -102,6 +103,11 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}
 	// What fails elsewhere must not leave this rank waiting.
 	defer context.AfterFunc(client.Context(), func() { node.Abort(context.Cause(client.Context())) })()
+	// A rank that waits for a peer keeps one of Go's processors until the runtime
+	// notices; with a few more its other streams go on meanwhile. The threads that
+	// compute are counted before.
+	cfg.Scaling.Threads = threadsOf(cfg.Scaling)
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), processors))
 	dev, err := openDeviceIn(node.Window, cfg.Scaling)
 	if err != nil {
 		return err
@@ -135,6 +141,10 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}
 	return err
 }
+
+// processors is how many of Go's a rank has at the least: three streams, and
+// what reports, beats and prepares.
+const processors = 8
 
 // follow does a rank's part of what the first does in job.train: steps, the
 // export and the samples.

@@ -85,12 +85,19 @@ const mostThreads = 1024
 // place where one is chosen.
 func openDevice(s config.Scaling) (device.Device, error) { return openDeviceIn(nil, s) }
 
+// threadsOf returns the threads of a rank: all cores where it is alone, its share
+// of them among several.
+func threadsOf(s config.Scaling) int {
+	if s.Threads == 0 && s.Workers > 1 {
+		return max(runtime.GOMAXPROCS(0)/s.Workers, 1)
+	}
+	return s.Threads
+}
+
 // openDeviceIn is openDevice with the device's memory in a window, unless that
 // is nil.
 func openDeviceIn(window *device.Window, s config.Scaling) (device.Device, error) {
-	if s.Threads == 0 && s.Workers > 1 {
-		s.Threads = max(runtime.GOMAXPROCS(0)/s.Workers, 1)
-	}
+	s.Threads = threadsOf(s)
 	if s.Threads < 0 || s.Threads > mostThreads {
 		return nil, asUser(fmt.Errorf("threads: %d is not between 0, which takes all cores, and %d", s.Threads, mostThreads))
 	}
