@@ -70,7 +70,6 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	if err := b.Check(); err != nil {
 		return err
 	}
-	a.sources = nil
 	ctx, cancel := context.WithCancelCause(client.Context())
 	defer cancel(nil)
 	go func() {
