@@ -190,7 +190,7 @@ func (b *bench) steps(w *Workload, typ device.DType, dev device.Device, l Limits
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	w.ArenaBytes = e.Plan.Arena
+	w.ArenaBytes = e.Plan.Bytes()
 	t := newTrainee(e)
 	if w.Startup.FirstStep, err = t.step(); err != nil {
 		return err

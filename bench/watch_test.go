@@ -11,7 +11,7 @@ import (
 func TestAWatcherSeesEachOperationOnceAndInOrder(t *testing.T) {
 	dev := device.NewReference()
 	defer dev.Close()
-	buf, err := dev.Alloc(64)
+	buf, err := dev.Alloc(64, device.Local)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestAWatcherSeesEachOperationOnceAndInOrder(t *testing.T) {
 func TestAWatchedStreamThatFailsSaysSoOnce(t *testing.T) {
 	dev := device.NewReference()
 	defer dev.Close()
-	buf, err := dev.Alloc(64)
+	buf, err := dev.Alloc(64, device.Local)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ type reporter interface{ Error(args ...any) }
 
 // tensor returns n elements of F32 on dev, filled with a rank's own numbers.
 func tensor(t reporter, dev device.Device, r, n int) device.Tensor {
-	b, err := dev.Alloc(int64(max(n, 1)) * 4)
+	b, err := dev.Alloc(int64(max(n, 1))*4, device.Shared)
 	if err != nil {
 		t.Error(err)
 		return device.Tensor{}

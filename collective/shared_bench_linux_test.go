@@ -39,12 +39,12 @@ var benchSizes = []int64{1 << 20, 4 << 20, 16 << 20, 64 << 20}
 
 func init() {
 	roles["bench"] = func(p *process) error {
-		shared, err := p.dev.Alloc(benchWorking)
+		shared, err := p.dev.Alloc(benchWorking, device.Shared)
 		if err != nil {
 			return err
 		}
 		// The copy that it is compared with is of memory of the rank's own.
-		plain, err := device.NewReference().Alloc(2 * benchWorking)
+		plain, err := device.NewReference().Alloc(2*benchWorking, device.Local)
 		if err != nil {
 			return err
 		}

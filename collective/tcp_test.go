@@ -103,7 +103,7 @@ func mustAll(t testing.TB, errs []error) {
 
 // blank returns n zeros of F32 on dev.
 func blank(t testing.TB, dev device.Device, n int64) device.Tensor {
-	b, err := dev.Alloc(4 * n)
+	b, err := dev.Alloc(4*n, device.Local)
 	if err != nil {
 		t.Error(err)
 		return device.Tensor{}

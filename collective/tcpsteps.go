@@ -447,7 +447,7 @@ func (t *TCP) stage(size int64) (device.Buffer, error) {
 	if size == 0 {
 		return device.Buffer{}, nil
 	}
-	b, err := t.set.Device.Alloc(size)
+	b, err := t.set.Device.Alloc(size, device.Local)
 	if err != nil {
 		return b, err
 	}

@@ -17,7 +17,7 @@ type Options struct {
 	Threads int
 	// ISA names the level of the kernels; empty: the best that the machine has.
 	ISA string
-	// Window holds the device's memory, where other processes are to read it; nil: memory of its own.
+	// Window holds the device's Shared memory, where other processes are to read it; nil: memory of its own.
 	Window *device.Window
 }
 

@@ -97,7 +97,7 @@ func TestAnIndexOutsideOfItsRangeBecomesTheStreamsError(t *testing.T) {
 	}
 }
 
-func TestADeviceWithAWindowKeepsItsMemoryThere(t *testing.T) {
+func TestADeviceWithAWindowKeepsItsSharedMemoryThere(t *testing.T) {
 	f, err := device.NewWindowFile("test")
 	if err != nil {
 		t.Skip(err) // not on Linux
@@ -112,7 +112,7 @@ func TestADeviceWithAWindowKeepsItsMemoryThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	b, err := d.Alloc(1000)
+	b, err := d.Alloc(1000, device.Shared)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,10 @@ package device
 type Device interface {
 	// Info describes the device; it never changes.
 	Info() Info
-	// Alloc reserves size bytes outside of the Go heap, zeroed, aligned to at
-	// least 256 bytes. It is called before the first step and never in it.
-	Alloc(size int64) (Buffer, error)
+	// Alloc reserves size bytes of a kind of memory outside of the Go heap,
+	// zeroed, aligned to at least 256 bytes. It is called before the first step
+	// and never in it.
+	Alloc(size int64, in Memory) (Buffer, error)
 	// Free returns a Buffer of Alloc. No stream may be using it.
 	Free(Buffer) error
 	// NewStream makes an empty queue of operations. The name is for messages.
@@ -55,10 +56,24 @@ type Info struct {
 // collector must never see it, and on a GPU the host cannot follow it.
 type Addr uintptr
 
+// Memory is a kind of memory that operations work on.
+type Memory uint8
+
+// The kinds of memory. A device may have one for all of them.
+const (
+	Local  Memory = iota // the device's own, the fastest
+	Shared               // the device's own, where other ranks can read it
+	Pinned               // the host's: large and slower
+	Memories
+)
+
+func (m Memory) String() string { return [...]string{"local", "shared", "host"}[m] }
+
 // Buffer is one allocation on a device.
 type Buffer struct {
-	Addr Addr
-	Size int64
+	Memory Memory
+	Addr   Addr
+	Size   int64
 	// Host is the same memory as the host sees it; nil where it cannot.
 	Host []byte
 }

@@ -43,7 +43,7 @@ func (referenceExecutor) Close() error    { return nil }
 
 // memory is the part of a Device that holds buffers.
 type memory interface {
-	Alloc(size int64) (Buffer, error)
+	Alloc(size int64, in Memory) (Buffer, error)
 	Free(Buffer) error
 	Close() error
 }
@@ -113,8 +113,9 @@ type hostMemory struct {
 	maps map[Addr][]byte // made by the first Alloc
 }
 
-// Alloc returns pages of their own: zeroed, and aligned to a page.
-func (m *hostMemory) Alloc(size int64) (Buffer, error) {
+// Alloc returns pages of their own, of one kind for all: zeroed, and aligned to
+// a page.
+func (m *hostMemory) Alloc(size int64, in Memory) (Buffer, error) {
 	if size < 1 {
 		return Buffer{}, fmt.Errorf("device: a buffer of %d bytes, want at least 1", size)
 	}
@@ -130,7 +131,7 @@ func (m *hostMemory) Alloc(size int64) (Buffer, error) {
 		m.maps = map[Addr][]byte{}
 	}
 	m.maps[addr] = bytes
-	return Buffer{Addr: addr, Size: size, Host: bytes}, nil
+	return Buffer{Memory: in, Addr: addr, Size: size, Host: bytes}, nil
 }
 
 func (m *hostMemory) Free(b Buffer) error {

@@ -25,7 +25,7 @@ func testDevice(t *testing.T) Device {
 
 func testTensor(t *testing.T, d Device, typ DType, n int64) Tensor {
 	t.Helper()
-	b, err := d.Alloc(n * typ.Size())
+	b, err := d.Alloc(n*typ.Size(), Local)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func testTensor(t *testing.T, d Device, typ DType, n int64) Tensor {
 
 func TestMemoryIsZeroedAlignedAndFreedOnce(t *testing.T) {
 	d := testDevice(t)
-	b, err := d.Alloc(3<<20 + 5)
+	b, err := d.Alloc(3<<20+5, Local)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestMemoryIsZeroedAlignedAndFreedOnce(t *testing.T) {
 	if err := d.Free(b); err == nil || !strings.Contains(err.Error(), "no buffer at address") {
 		t.Fatalf("freed twice: %v", err)
 	}
-	if _, err := d.Alloc(0); err == nil {
+	if _, err := d.Alloc(0, Local); err == nil {
 		t.Fatal("a buffer of 0 bytes")
 	}
 }
@@ -199,7 +199,7 @@ func TestSyncAfterCloseIsAnErrorOfEveryDevice(t *testing.T) {
 
 func TestCloseRunsWhatIsQueuedAndIsHarmlessTwice(t *testing.T) {
 	d := NewReference()
-	if _, err := d.Alloc(1); err != nil {
+	if _, err := d.Alloc(1, Local); err != nil {
 		t.Fatal(err)
 	}
 	ran := false

@@ -38,7 +38,7 @@ func (f *nanFinder) Run(op Op) error {
 	}
 	if f.flag.Size == 0 {
 		var err error
-		if f.flag, err = f.device.Alloc(I32.Size()); err != nil {
+		if f.flag, err = f.device.Alloc(I32.Size(), Local); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,7 @@ func (f *nanFinder) search(t Tensor) (int64, float64, error) {
 
 // fetch copies a tensor to memory that the host sees.
 func (f *nanFinder) fetch(t Tensor) (Buffer, error) {
-	b, err := f.host.Alloc(t.Bytes())
+	b, err := f.host.Alloc(t.Bytes(), Local)
 	if err != nil {
 		return Buffer{}, err
 	}

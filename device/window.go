@@ -14,7 +14,7 @@ import (
 // the size of a large page, so that the kernel may use one.
 const windowAlign = 2 << 20
 
-// Window is the memory of a host Device that lies in a file, so that other
+// Window is the Shared memory of a host Device: it lies in a file, so that other
 // processes of the host can read it through a View. The file is one of
 // NewWindowFile's; it goes to peers as an inherited descriptor. A Window belongs
 // to the Device of NewHostIn and ends with it; the file stays its caller's.
@@ -44,11 +44,33 @@ func NewWindow(f *os.File) (*Window, error) {
 	return &Window{file: f, maps: map[Addr]stretch{}}, nil
 }
 
-// NewHostIn is NewHost with the device's memory in a window, which the device
-// closes. No other device may have the same window.
+// NewHostIn is NewHost with the device's Shared memory in a window, which the
+// device closes. No other device may have the same window.
 func NewHostIn(w *Window, info Info, open func(stream string) (Executor, error)) Device {
-	return &host{info: info, memory: w, open: open}
+	return &host{info: info, memory: &windowedMemory{window: w}, open: open}
 }
+
+// windowedMemory is the memory of a host, of which one kind lies in a window.
+type windowedMemory struct {
+	hostMemory
+	window *Window
+}
+
+func (m *windowedMemory) Alloc(size int64, in Memory) (Buffer, error) {
+	if in == Shared {
+		return m.window.Alloc(size)
+	}
+	return m.hostMemory.Alloc(size, in)
+}
+
+func (m *windowedMemory) Free(b Buffer) error {
+	if b.Memory == Shared {
+		return m.window.Free(b)
+	}
+	return m.hostMemory.Free(b)
+}
+
+func (m *windowedMemory) Close() error { return errors.Join(m.hostMemory.Close(), m.window.Close()) }
 
 // Alloc reserves zeroed memory at the end of the file; a file that the kernel
 // cannot grow is an error.
@@ -69,7 +91,7 @@ func (w *Window) Alloc(size int64) (Buffer, error) {
 	}
 	addr := addrOf(bytes)
 	w.maps[addr] = stretch{off, bytes}
-	return Buffer{Addr: addr, Size: size, Host: bytes[:size:size]}, nil
+	return Buffer{Memory: Shared, Addr: addr, Size: size, Host: bytes[:size:size]}, nil
 }
 
 // Free gives the memory back to the system. Peers that still map it see zeros.

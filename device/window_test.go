@@ -51,7 +51,7 @@ func TestAViewSeesWhatTheWindowHoldsAsItGrows(t *testing.T) {
 	v := viewed(t, f)
 	var first Addr
 	for i, n := range []int64{1000, 3 << 20, 1} {
-		b, err := d.Alloc(n)
+		b, err := d.Alloc(n, Shared)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestAViewSeesWhatTheWindowHoldsAsItGrows(t *testing.T) {
 
 func TestAWindowKnowsWhatIsItsOwn(t *testing.T) {
 	_, w, d := windowed(t)
-	b, err := d.Alloc(100)
+	b, err := d.Alloc(100, Shared)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +113,14 @@ func TestAWindowKnowsWhatIsItsOwn(t *testing.T) {
 	if err := d.Free(b); err == nil {
 		t.Error("a buffer is freed twice")
 	}
-	if _, err := d.Alloc(0); err == nil {
+	if _, err := d.Alloc(0, Shared); err == nil {
 		t.Error("a buffer of nothing")
 	}
 }
 
 func TestFreedMemoryGoesBackToTheSystem(t *testing.T) {
 	f, _, d := windowed(t)
-	b, err := d.Alloc(4 << 20)
+	b, err := d.Alloc(4<<20, Shared)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestAViewRefusesWhatTheWindowDoesNotHave(t *testing.T) {
 				t.Errorf("%d bytes at %d are there", x[1], x[0])
 			}
 		}
-		if _, err := d.Alloc(windowAlign); err != nil {
+		if _, err := d.Alloc(windowAlign, Shared); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := v.At(0, 4); err != nil {
@@ -156,7 +156,7 @@ func TestAViewRefusesWhatTheWindowDoesNotHave(t *testing.T) {
 
 func TestAWindowIsAnEmptyFileThatCannotShrink(t *testing.T) {
 	f, _, d := windowed(t)
-	if _, err := d.Alloc(1); err != nil {
+	if _, err := d.Alloc(1, Shared); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := NewWindow(f); err == nil || !strings.Contains(err.Error(), "of its own") {

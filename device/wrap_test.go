@@ -25,7 +25,7 @@ func closing(t *testing.T, d Device) Device {
 
 func mustAlloc(t *testing.T, d Device, typ DType, n int64) Tensor {
 	t.Helper()
-	b, err := d.Alloc(n * typ.Size())
+	b, err := d.Alloc(n*typ.Size(), Local)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +156,8 @@ func TestTheDelayerMakesStreamsDiverge(t *testing.T) {
 // hidden is a device whose memory the host cannot see.
 type hidden struct{ Device }
 
-func (h hidden) Alloc(size int64) (Buffer, error) {
-	b, err := h.Device.Alloc(size)
+func (h hidden) Alloc(size int64, in Memory) (Buffer, error) {
+	b, err := h.Device.Alloc(size, in)
 	b.Host = nil
 	return b, err
 }

@@ -16,8 +16,8 @@ import (
 type Engine struct {
 	Plan   *Plan
 	dev    device.Device
-	queues [streams]device.Stream // nil where the plan has nothing for them
-	arena  device.Buffer
+	queues [streams]device.Stream         // nil where the plan has nothing for them
+	arenas [device.Memories]device.Buffer // of no size where the plan has nothing in them
 	comms  Comms
 	bound  map[*Program]*program
 
@@ -50,7 +50,7 @@ type Batch struct {
 	IDs, Targets, Start, Pos []int32
 }
 
-// NewEngine allocates the plan's arena on dev and binds the plan to it. comms
+// NewEngine allocates the plan's arenas on dev and binds the plan to it. comms
 // are this rank's ends of the groups across and within, nil along an axis of one
 // rank; all ranks make their engines at once, since binding a collective waits
 // for the others. Weights are zero until those of Owned are filled and Refresh
@@ -63,19 +63,24 @@ func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 			}
 		}
 	}
-	arena, err := dev.Alloc(p.Arena)
-	if err != nil {
-		return nil, fmt.Errorf("fsdp: the plan's %d bytes of memory: %w", p.Arena, err)
-	}
+	made := &Engine{Plan: p, dev: dev, comms: comms, bound: map[*Program]*program{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, dev.Free(arena))
+			err = errors.Join(err, made.free())
 		}
 	}()
-	if arena.Host == nil {
-		return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
+	e = made
+	for m, a := range p.Arenas {
+		if a.Bytes == 0 {
+			continue
+		}
+		if e.arenas[m], err = dev.Alloc(a.Bytes, device.Memory(m)); err != nil {
+			return nil, fmt.Errorf("fsdp: the plan's %d bytes of %v memory: %w", a.Bytes, device.Memory(m), err)
+		}
+		if e.arenas[m].Host == nil {
+			return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
+		}
 	}
-	e = &Engine{Plan: p, dev: dev, arena: arena, comms: comms, bound: map[*Program]*program{}}
 	e.queues[Computing] = dev.NewStream(Computing.String())
 	// The plans are compared before anything else is bound: ranks with different
 	// ones would wait for each other in vain.
@@ -157,12 +162,23 @@ func (e *Engine) comm(op collective.Op, a Axis) collective.Comm {
 
 // Close gives the memory back. The device stays open.
 func (e *Engine) Close() error {
-	return errors.Join(e.sync(), e.dev.Free(e.arena))
+	return errors.Join(e.sync(), e.free())
 }
 
-// at returns a plan's tensor where it lies in the arena.
+func (e *Engine) free() error {
+	var errs []error
+	for _, a := range e.arenas {
+		if a.Size > 0 {
+			errs = append(errs, e.dev.Free(a))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// at returns a plan's tensor where it lies in its arena.
 func (e *Engine) at(t device.Tensor) device.Tensor {
-	t.Addr = e.arena.Addr + device.Addr(e.Plan.Buffers[t.Buf-1].Off+t.Off)
+	b := e.Plan.Buffers[t.Buf-1]
+	t.Addr = e.arenas[b.In].Addr + device.Addr(b.Off+t.Off)
 	return t
 }
 

@@ -28,7 +28,7 @@ func (p *Plan) Hash() (uint64, error) {
 		}
 	}
 	for _, b := range zero.Buffers {
-		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(b.Off)))
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(b.span().from)))
 	}
 	return h.Sum64() >> 11, nil
 }

@@ -8,8 +8,8 @@ type MemoryRow struct {
 	Bytes int64
 }
 
-// Memory returns the arena by kind, in the order in which it is laid out. The
-// rows add up to Arena.
+// Memory returns the arenas by kind, in the order in which they are laid out. The
+// rows add up to Bytes.
 func (p *Plan) Memory() []MemoryRow {
 	var rows []MemoryRow
 	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, Inputs, Tables, Outputs, Caches} {
@@ -23,8 +23,12 @@ func (p *Plan) Memory() []MemoryRow {
 			rows = append(rows, MemoryRow{k, n})
 		}
 	}
-	if n := p.Arena - p.Scratch; n > 0 {
-		rows = append(rows, MemoryRow{Activations, n})
+	var scratch int64
+	for _, a := range p.Arenas {
+		scratch += a.Bytes - a.Scratch
+	}
+	if scratch > 0 {
+		rows = append(rows, MemoryRow{Activations, scratch})
 	}
 	return rows
 }

@@ -24,13 +24,18 @@ const (
 	Activations Kind = "activations"
 )
 
-// Buffer is a piece of the arena.
+// Buffer is a piece of an arena.
 type Buffer struct {
 	Name  string
 	Kind  Kind
 	Bytes int64
-	Off   int64 // from the arena's start
+	In    device.Memory // whose arena
+	Off   int64         // from the arena's start
 }
+
+// Arena is a rank's memory of one kind. What lasts comes first; the tail, from
+// Scratch on, is shared by the programs' activations.
+type Arena struct{ Bytes, Scratch int64 }
 
 // Step is one operation of a Program.
 type Step struct {
@@ -48,6 +53,8 @@ type Step struct {
 type Program struct {
 	Name  string
 	Steps []Step
+
+	from, to device.Buf // its activations are Buffers[from:to]
 }
 
 // Plan is every buffer and every operation of a run's steps. It is made by
@@ -56,8 +63,9 @@ type Plan struct {
 	Options
 	Units   []Unit
 	Buffers []Buffer // device.Buf b is Buffers[b-1]
-	Arena   int64    // bytes of all of it; its tail, from Scratch on, is shared by the programs' activations
-	Scratch int64
+	// Arenas hold the buffers, by kind of memory. Shared is what others read in a
+	// collective; it is apart, since what processes share has a price.
+	Arenas [device.Memories]Arena
 
 	// Micro holds forward and backward of a micro-batch: [0] for a step's
 	// first, which overwrites gradients, [1] for the others, which add.
@@ -106,7 +114,7 @@ func NewPlan(o Options) (*Plan, error) {
 	}
 	p.state()
 	p.inputs()
-	p.Scratch = p.Arena
+	lasting := len(p.Buffers)
 	if o.Train {
 		p.Micro[0] = p.program("micro-batch (first)", p.micro(false))
 		p.Micro[1] = p.program("micro-batch", p.micro(true))
@@ -130,6 +138,7 @@ func NewPlan(o Options) (*Plan, error) {
 		p.Prefill = p.program("prefill", p.decoding(0, o.Decoding.Prefill))
 		p.Decode = p.program("decode", p.decoding(1, 1))
 	}
+	p.layOut(lasting)
 	for _, prog := range p.Programs() {
 		if err := p.verify(prog); err != nil {
 			return nil, err
@@ -172,14 +181,8 @@ func (p *Plan) buffer(name string, kind Kind, bytes int64) device.Buf {
 func (p *Plan) keep(name string, kind Kind, typ device.DType, n int) device.Tensor {
 	t := device.Tensor{Type: typ, Len: int64(n)}
 	t.Buf = p.buffer(name, kind, t.Bytes())
-	p.Buffers[t.Buf-1].Off = p.Arena
-	p.Arena += align(t.Bytes())
 	return t
 }
-
-// align rounds up to where a buffer may begin: a multiple of 256 bytes, the
-// alignment that GPUs' allocators promise.
-func align(n int64) int64 { return (n + 255) &^ 255 }
 
 // state lays out what lasts from step to step.
 func (p *Plan) state() {

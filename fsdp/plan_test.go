@@ -106,7 +106,7 @@ func TestRecomputationNeedsLessMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := p.Arena - p.Scratch; n >= last {
+		if n := activations(p); n >= last {
 			t.Errorf("recompute %s takes %d bytes of activations, the kind before it %d", r, n, last)
 		} else {
 			last = n
@@ -272,8 +272,8 @@ func TestAMemoryTableAddsUpToTheArena(t *testing.T) {
 	for _, r := range p.Memory() {
 		sum += r.Bytes
 	}
-	if sum != p.Arena {
-		t.Errorf("the rows add up to %d, the arena has %d", sum, p.Arena)
+	if sum != p.Bytes() {
+		t.Errorf("the rows add up to %d, the arena has %d", sum, p.Bytes())
 	}
 }
 

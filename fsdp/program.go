@@ -21,15 +21,13 @@ type builder struct {
 	grads    map[int]device.Buf // by unit: whole gradients of this micro-batch, where those do not last
 }
 
-// program collects what emit emits and places its activations.
+// program collects what emit emits.
 func (p *Plan) program(name string, emit func(*builder)) Program {
-	prog := Program{Name: name}
-	first := len(p.Buffers)
+	prog := Program{Name: name, from: device.Buf(len(p.Buffers))}
 	b := &builder{plan: p, prog: &prog, written: map[string]bool{}, weights: map[int]device.Buf{}, grads: map[int]device.Buf{}}
 	emit(b)
 	b.flatten()
-	p.place(&prog, first)
-	p.order(&prog)
+	prog.to = device.Buf(len(p.Buffers))
 	return prog
 }
 

@@ -54,7 +54,7 @@ func memoryTable(p *Plan) string {
 	for _, r := range p.Memory() {
 		fmt.Fprintf(&b, "%7d %s\n", r.Bytes, r.Kind)
 	}
-	fmt.Fprintf(&b, "%7d in all\n", p.Arena)
+	fmt.Fprintf(&b, "%7d in all\n", p.Bytes())
 	return b.String()
 }
 

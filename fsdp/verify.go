@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,7 +43,7 @@ func (p *Plan) verify(prog *Program) error {
 			}
 			if b := p.Buffers[o.T.Buf-1]; o.T.Off < 0 || o.T.Off+o.T.Bytes() > b.Bytes {
 				return fail(o, "it lies outside of %s", b.Name)
-			} else if b.Off+b.Bytes > p.Arena || b.Off != align(b.Off) || b.Kind == Activations && b.Off < p.Scratch {
+			} else if a := p.Arenas[b.In]; b.Off+b.Bytes > a.Bytes || b.Off != align(b.Off) || b.Kind == Activations && b.Off < a.Scratch {
 				return fail(o, "%s lies outside of its part of the arena, or is not aligned", b.Name)
 			}
 		}
@@ -82,8 +83,10 @@ func (p *Plan) verify(prog *Program) error {
 		}
 	}
 	var errs []error
-	if b := s.unread(span{p.Scratch, p.Arena}); b != 0 {
-		errs = append(errs, fmt.Errorf("fsdp: program %s does not read %s", prog.Name, p.Buffers[b-1].Name))
+	for m, a := range p.Arenas {
+		if b := s.unread(span{a.Scratch, a.Bytes}.in(device.Memory(m))); b != 0 {
+			errs = append(errs, fmt.Errorf("fsdp: program %s does not read %s", prog.Name, p.Buffers[b-1].Name))
+		}
 	}
 	for _, r := range d.reads {
 		if !covers(read, r) {
@@ -109,7 +112,7 @@ func (p *Plan) duty(prog *Program) (d duty) {
 				if b == 0 {
 					continue
 				}
-				list = append(list, span{p.Buffers[b-1].Off, p.Buffers[b-1].Off + p.Buffers[b-1].Bytes})
+				list = append(list, p.Buffers[b-1].span())
 			}
 		}
 		return list
@@ -264,23 +267,32 @@ func (p *Plan) collision(op device.Op, operands []device.Operand) (written, othe
 	return written, other, false
 }
 
-// span is a range of bytes of the arena.
+// span is a range of bytes of the arenas, which count as far apart.
 type span struct{ from, to int64 }
 
+// in returns a range of bytes of one arena.
+func (s span) in(m device.Memory) span {
+	const apart = 1 << 56
+	return span{s.from + int64(m)*apart, s.to + int64(m)*apart}
+}
+
+func (b Buffer) span() span { return span{b.Off, b.Off + b.Bytes}.in(b.In) }
+
 func (p *Plan) span(t device.Tensor) span {
-	from := p.Buffers[t.Buf-1].Off + t.Off
+	from := p.Buffers[t.Buf-1].span().from + t.Off
 	return span{from, from + t.Bytes()}
 }
 
 // nameAt names what lasts at r.
 func (p *Plan) nameAt(r span) string {
 	for _, b := range p.Buffers {
-		if b.Kind == Activations || r.from < b.Off || r.from >= b.Off+b.Bytes {
+		at := b.span()
+		if b.Kind == Activations || r.from < at.from || r.from >= at.to {
 			continue
 		}
 		for _, u := range p.Units {
 			for _, s := range u.Slots {
-				if b.Kind == Gradients && b.Name == u.Name+" gradient" && r.from == b.Off+4*int64(s.Off) {
+				if b.Kind == Gradients && b.Name == u.Name+" gradient" && r.from == at.from+4*int64(s.Off) {
 					return "the gradient of " + s.Name
 				}
 			}
@@ -326,19 +338,21 @@ type piece struct {
 // results, and a step's first micro-batch finds no gradients; its others find
 // sums that must be read before they may be overwritten.
 func (p *Plan) shadow(prog *Program) (*shadow, error) {
-	s := &shadow{}
+	s, ends := &shadow{}, [device.Memories]int64{}
 	for i, b := range p.Buffers {
 		if b.Kind == Activations {
 			break
 		}
 		s.lasting = device.Buf(i + 1)
 		if b.Kind != Outputs && (b.Kind != Gradients || prog != &p.Micro[0]) {
-			s.pieces = append(s.pieces, piece{span: span{b.Off, b.Off + b.Bytes}, buf: s.lasting, unread: b.Kind == Gradients && prog == &p.Micro[1]})
+			s.pieces = append(s.pieces, piece{span: b.span(), buf: s.lasting, unread: b.Kind == Gradients && prog == &p.Micro[1]})
 		}
-		if i > 0 && b.Off < p.Buffers[i-1].Off+p.Buffers[i-1].Bytes || b.Off+b.Bytes > p.Scratch || b.Off != align(b.Off) {
+		if b.Off < ends[b.In] || b.Off+b.Bytes > p.Arenas[b.In].Scratch || b.Off != align(b.Off) {
 			return nil, fmt.Errorf("fsdp: %s does not lie behind what comes before it, aligned and within what lasts", b.Name)
 		}
+		ends[b.In] = b.Off + b.Bytes
 	}
+	slices.SortFunc(s.pieces, func(a, b piece) int { return cmp.Compare(a.from, b.from) })
 	return s, nil
 }
 

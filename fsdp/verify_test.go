@@ -230,7 +230,7 @@ func TestWhatLastsAtOneAddressIsFound(t *testing.T) {
 			if b.Kind == Activations {
 				break
 			}
-			for _, off := range []int64{p.Scratch, b.Off - 4, b.Off - 256} {
+			for _, off := range []int64{p.Arenas[b.In].Scratch, b.Off - 4, b.Off - 256} {
 				if i == 0 && off < 0 {
 					continue
 				}

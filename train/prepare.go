@@ -133,7 +133,7 @@ func OpenModel(name, mode string) (model.Source, *tokenizer.Tokenizer, *checkpoi
 // CheckMemory returns an error where the plans of so many ranks, which share the
 // device's memory, cannot fit it.
 func CheckMemory(p *fsdp.Plan, info device.Info, ranks int) error {
-	if need := p.Arena * int64(ranks); info.Memory > 0 && need > info.Memory {
+	if need := p.Bytes() * int64(ranks); info.Memory > 0 && need > info.Memory {
 		return fmt.Errorf("the run needs %s of memory and %s has %s: take a smaller train.micro_batch, train.recompute block, a shorter data.sequence_length or a smaller model (gofsdp plan shows what takes how much)",
 			Bytes(need), info.Name, Bytes(info.Memory))
 	}

@@ -240,7 +240,7 @@ func (r *Run) Outline() string {
 	p, s := r.Plan, r.Work.Train
 	steps := s.StepsOver(r.Data.Train)
 	return fmt.Sprintf("%s parameters in %s, %s of %d × %d tokens, %s of memory, %s",
-		count(float64(p.Model.NumParams())), s.Precision, Number(steps, "step"), s.Batch, p.SeqLen, Bytes(p.Arena), r.place())
+		count(float64(p.Model.NumParams())), s.Precision, Number(steps, "step"), s.Batch, p.SeqLen, Bytes(p.Bytes()), r.place())
 }
 
 func (r *Run) place() string {

@@ -50,7 +50,7 @@ func (c *planCommand) Run(a *app) error {
 	for _, r := range plan.Memory() {
 		a.printf("%15d  %9s  %s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind)
 	}
-	a.printf("%15d  %9s  in all\n\n", plan.Arena, train.Bytes(plan.Arena))
+	a.printf("%15d  %9s  in all\n\n", plan.Bytes(), train.Bytes(plan.Bytes()))
 	a.printf("%15s  %9s  program\n", "operations", "GFLOP")
 	for _, p := range plan.Programs() {
 		if len(plan.Whole) > 0 && p == &plan.Whole[0] {
@@ -70,9 +70,9 @@ func (c *planCommand) Run(a *app) error {
 	switch {
 	case limit == 0:
 		a.printf("\nthe memory of %s is not known\n", what)
-	case plan.Arena > limit:
+	case plan.Bytes() > limit:
 		a.printf("\n")
-		return asUser(fmt.Errorf("%s does not fit %s (%s)", train.Bytes(plan.Arena), what, train.Bytes(limit)))
+		return asUser(fmt.Errorf("%s does not fit %s (%s)", train.Bytes(plan.Bytes()), what, train.Bytes(limit)))
 	default:
 		a.printf("\nit fits %s (%s)\n", what, train.Bytes(limit))
 	}
