@@ -3,6 +3,7 @@
 //
 //	config.yaml       the configuration as resolved
 //	run.json          the record: what ran, where, on what data, how it ended (Run)
+//	attempts.json     its attempts and nodes, while several processes run (Attempt)
 //	result.json       the last report, with Ray Train's keys (Result)
 //	progress.csv      every report, a line each (Progress)
 //	events.out.*      the same for TensorBoard (Events)
@@ -137,6 +138,9 @@ func (d *Dir) ConfigFile() string { return filepath.Join(d.path, "config.yaml") 
 
 // RunFile returns the path of the run's record.
 func (d *Dir) RunFile() string { return filepath.Join(d.path, "run.json") }
+
+// AttemptsFile returns the path of the launcher's part of the record.
+func (d *Dir) AttemptsFile() string { return filepath.Join(d.path, "attempts.json") }
 
 // ResultFile returns the path of the last report.
 func (d *Dir) ResultFile() string { return filepath.Join(d.path, "result.json") }

@@ -22,8 +22,11 @@ type Run struct {
 	Ended      Value[time.Time]  `json:"ended"`
 	Outcome    Outcome           `json:"outcome"`
 	Host       Host              `json:"host"`
-	ISA        Value[string]     `json:"isa"`         // the instruction set level that computed
+	ISA        Value[string]     `json:"isa"`         // the instruction set level that computed, on every rank
 	Threads    Value[int]        `json:"threads"`     // threads that computed, all ranks of the host together
+	Mesh       Value[string]     `json:"mesh"`        // ranks across nodes and within one, such as "2x4"
+	Strategy   Value[string]     `json:"strategy"`    // what the ranks sharded
+	Attempts   []Attempt         `json:"attempts"`    // the starts of its processes; empty while attempts.json is there
 	ConfigHash Value[string]     `json:"config_hash"` // of config.yaml, as Hash gives it
 	Model      Model             `json:"model"`
 	Data       Data              `json:"data"`
@@ -94,18 +97,22 @@ func OutcomeOf(code int, reason string) Outcome {
 	return o
 }
 
+// notEnded is why it is not known how something ended.
+const notEnded = "it has not ended"
+
 // NewRun returns the record of a run that starts now in this process, with
 // everything that can be known of the program and the host.
 func NewRun() *Run {
 	return &Run{
-		Format:  RunFormat,
-		Gofsdp:  ThisBuild(),
-		Command: append([]string(nil), os.Args...),
-		Started: time.Now(),
-		Ended:   Unknown[time.Time]("the run has not ended"),
-		Outcome: Outcome{State: Running, ExitCode: Unknown[int]("the run has not ended")},
-		Host:    ThisHost(),
-		Seeds:   map[string]uint64{},
+		Format:   RunFormat,
+		Gofsdp:   ThisBuild(),
+		Command:  append([]string(nil), os.Args...),
+		Started:  time.Now(),
+		Ended:    Unknown[time.Time](notEnded),
+		Outcome:  Outcome{State: Running, ExitCode: Unknown[int](notEnded)},
+		Host:     ThisHost(),
+		Attempts: []Attempt{},
+		Seeds:    map[string]uint64{},
 	}
 }
 
@@ -118,10 +125,24 @@ func (r *Run) End(o Outcome) {
 // WriteRun writes run.json, in place of an earlier one.
 func (d *Dir) WriteRun(r *Run) error { return writeJSON(d.RunFile(), r) }
 
-// ReadRun reads run.json. A newer format than RunFormat is refused.
-func (d *Dir) ReadRun() (*Run, error) { return LoadRun(d.RunFile()) }
+// ReadRun reads run.json, and attempts.json where there is one: its attempts are
+// the newer ones. A newer format of either is refused.
+func (d *Dir) ReadRun() (*Run, error) {
+	r, err := LoadRun(d.RunFile())
+	if err != nil {
+		return nil, err
+	}
+	switch list, err := loadAttempts(d.AttemptsFile()); {
+	case err == nil:
+		r.Attempts = list
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	}
+	return r, nil
+}
 
-// LoadRun reads a record from a file.
+// LoadRun reads a record from a file. Its attempts are those of a run that has
+// ended.
 func LoadRun(path string) (*Run, error) {
 	var r Run
 	if err := readJSON(path, RunFormat, &r); err != nil {
