@@ -130,18 +130,19 @@ type Comm interface {
 	Abort(reason error)
 }
 
-// Error is a collective that failed.
+// Error is a collective that failed. Ranks go by the numbers that their group
+// was given for them, else by their places in it.
 type Error struct {
-	Rank, Size int    // within the group
+	Rank       int
 	Kind, Name string // which collective, of what
 	Number     int    // collectives that the rank had finished on this Comm
 	Waited     time.Duration
-	Missing    []int // ranks that did not come in time
+	Missing    []int // ranks that are gone or did not come in time
 	Err        error
 }
 
 func (e *Error) Error() string {
-	s := fmt.Sprintf("rank %d of %d: %s of %s, number %d", e.Rank, e.Size, e.Kind, e.Name, e.Number)
+	s := fmt.Sprintf("rank %d: %s of %s, number %d", e.Rank, e.Kind, e.Name, e.Number)
 	if len(e.Missing) > 0 {
 		s += fmt.Sprintf(", waited %v for ranks %v", e.Waited, e.Missing)
 	}
@@ -149,6 +150,27 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// names are what a group's ranks are called, by place; nil: by their places.
+type names []int
+
+func (n names) of(place int) int {
+	if n == nil {
+		return place
+	}
+	return n[place]
+}
+
+func (n names) all(places []int) []int {
+	if n == nil || places == nil {
+		return places
+	}
+	list := make([]int, len(places))
+	for i, p := range places {
+		list[i] = n[p]
+	}
+	return list
+}
 
 // Part returns the range [from,to) of rank r of n in a tensor of length
 // elements: equal parts but for the last ranks, which may have fewer or none.

@@ -36,7 +36,7 @@ type controlHead struct {
 	_        [56]byte
 
 	state    atomic.Uint32 // of the end: running, ending, over
-	rank     uint32        // who ended it
+	rank     uint32        // who ended it, as messages call it
 	deadline uint32        // 1: because a deadline passed
 	length   uint32
 	text     [controlPage - 144]byte // the reason

@@ -77,7 +77,7 @@ func (p *pair) bind() error {
 }
 
 func TestWhatAControlFileSaysIsChecked(t *testing.T) {
-	good := signature(&AllReduce{Data: device.Tensor{Type: device.F32, Len: 100}, Name: "x"})
+	good, _ := checked(&AllReduce{Data: device.Tensor{Type: device.F32, Len: 100}, Name: "x"}, 0, 2)
 	for name, x := range map[string]struct {
 		spoil func(c *control)
 		want  string

@@ -34,6 +34,7 @@ type offer struct {
 type member struct {
 	link
 	rank, size int
+	names      names
 	deadline   time.Duration
 	done       int // collectives finished
 }
@@ -46,17 +47,18 @@ func (m *member) Abort(reason error) { m.abort(reason) }
 
 // Bind implements Comm.
 func (m *member) Bind(op Op) ([]device.Op, error) {
-	if err := op.Check(); err != nil {
+	about, err := checked(op, m.rank, m.size)
+	if err != nil {
 		return nil, err
 	}
-	mine := offer{signature(op), data(op)}
+	mine := offer{about, data(op)}
 	offers, missing, err := m.exchange(mine)
 	if err != nil {
 		return nil, m.fail(op, missing, err)
 	}
 	for r, o := range offers {
 		if o.signature != mine.signature {
-			return nil, m.fail(op, nil, fmt.Errorf("rank %d has bound %s where this rank has %s: their plans differ", r, o.signature, mine.signature))
+			return nil, m.fail(op, nil, differ(m.names.of(r), o.signature, mine.signature))
 		}
 	}
 	return m.steps(op, offers), nil
@@ -65,20 +67,50 @@ func (m *member) Bind(op Op) ([]device.Op, error) {
 // fail describes a collective that failed.
 func (m *member) fail(op Op, missing []int, err error) *Error {
 	kind, name := op.collective()
-	return &Error{Rank: m.rank, Size: m.size, Kind: kind, Name: name, Number: m.done, Waited: m.deadline, Missing: missing, Err: err}
+	return &Error{Rank: m.names.of(m.rank), Kind: kind, Name: name, Number: m.done, Waited: m.deadline, Missing: m.names.all(missing), Err: err}
 }
 
-// signature is what all ranks must have alike in a collective.
-func signature(op Op) string {
+// checked returns what all ranks of a group must have alike in a collective, or
+// what is wrong with it for a rank of so many.
+func checked(op Op, rank, size int) (signature string, err error) {
+	if err := op.Check(); err != nil {
+		return "", err
+	}
 	kind, name := op.collective()
-	s := fmt.Sprintf("%s of %s", kind, name)
-	if d := data(op); !d.Absent() {
-		s += fmt.Sprintf(" (%d of %s)", d.Len, d.Type)
+	signature = fmt.Sprintf("%s of %s", kind, name)
+	refuse := func(format string, args ...any) (string, error) {
+		return "", fmt.Errorf("collective: %s %s", signature, fmt.Sprintf(format, args...))
 	}
-	if b, ok := op.(*Broadcast); ok {
-		s += fmt.Sprintf(" from rank %d", b.Root)
+	if _, barrier := op.(*Barrier); barrier {
+		return signature, nil
 	}
-	return s
+	whole := data(op)
+	if whole.Absent() {
+		return refuse("has no data")
+	}
+	signature += fmt.Sprintf(" (%d of %s)", whole.Len, whole.Type)
+	from, to := Part(whole.Len, rank, size)
+	part := to - from
+	switch op := op.(type) {
+	case *AllGather:
+		part = op.Own.Len
+	case *ReduceScatter:
+		part = op.Out.Len
+	case *Broadcast:
+		if op.Root < 0 || op.Root >= size {
+			return refuse("has root %d in a group of %d", op.Root, size)
+		}
+		signature += fmt.Sprintf(" from place %d", op.Root)
+	}
+	if part != to-from {
+		return refuse("has %d elements for the rank at place %d of %d, want %d", part, rank, size, to-from)
+	}
+	return signature, nil
+}
+
+// differ says that a rank has bound something else.
+func differ(rank int, theirs, mine string) error {
+	return fmt.Errorf("rank %d has bound %s where this rank has %s: their plans differ", rank, theirs, mine)
 }
 
 // data returns the tensor that others read.

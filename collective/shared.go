@@ -14,6 +14,7 @@ import (
 // device.NewWindowFile for each rank, and one of NewControl for each group.
 type SharedSettings struct {
 	Rank    int      // this rank's place in the group
+	Ranks   []int    // what messages call the ranks, by place; nil: their places
 	Control *os.File // the group's; its caller may close it after NewShared
 	// Window holds the memory of this rank's device: collectives work on tensors
 	// that lie in it.
@@ -34,6 +35,7 @@ func (s *SharedSettings) check() error {
 		}
 	}
 	refuse(s.Rank < 0 || s.Rank >= len(s.Peers), "rank %d of %d windows", s.Rank, len(s.Peers))
+	refuse(s.Ranks != nil && len(s.Ranks) != len(s.Peers), "names for %d ranks, want %d", len(s.Ranks), len(s.Peers))
 	refuse(len(s.Peers) > maxShared, "%d ranks, want at most %d", len(s.Peers), maxShared)
 	refuse(s.Control == nil, "no control file")
 	refuse(s.Window == nil, "this rank's device has no window")

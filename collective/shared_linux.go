@@ -34,7 +34,7 @@ func NewShared(s SharedSettings) (*Shared, error) {
 		return nil, errors.Join(fmt.Errorf("collective: control file %s: there is a rank %d already", s.Control.Name(), s.Rank), c.close())
 	}
 	l := &sharedLink{SharedSettings: s, control: c, crowded: len(s.Peers) > runtime.NumCPU(), patience: spinMost}
-	return &Shared{member{link: l, rank: s.Rank, size: len(s.Peers), deadline: s.Deadline}, l}, nil
+	return &Shared{member{link: l, rank: s.Rank, size: len(s.Peers), names: s.Ranks, deadline: s.Deadline}, l}, nil
 }
 
 // Close lets go of the control file, after Abort where others may still wait for
@@ -65,6 +65,8 @@ type sharedLink struct {
 	closed  bool
 	mine    error // the reason of this rank's abort, if it was the first
 }
+
+func (l *sharedLink) name(place int) int { return names(l.Ranks).of(place) }
 
 func (l *sharedLink) meet() (missing []int, err error) {
 	if err := l.ended(); err != nil {
@@ -116,7 +118,7 @@ func (l *sharedLink) meet() (missing []int, err error) {
 			missing = append(missing, r)
 		}
 	}
-	l.abort(fmt.Errorf("rank %d waited in vain for ranks %v: %w", l.Rank, missing, ErrDeadline))
+	l.abort(fmt.Errorf("rank %d waited in vain for ranks %v: %w", l.name(l.Rank), names(l.Ranks).all(missing), ErrDeadline))
 	return missing, ErrDeadline
 }
 
@@ -127,7 +129,7 @@ func (l *sharedLink) all() (bool, error) {
 	for r := range l.ranks {
 		n := l.ranks[r].arrived.Load()
 		if n+1 < l.turn || n > l.turn+1 {
-			err := fmt.Errorf("the control file is spoilt: rank %d is said to have come to meeting %d, this is %d", r, n, l.turn)
+			err := fmt.Errorf("the control file is spoilt: rank %d is said to have come to meeting %d, this is %d", l.name(r), n, l.turn)
 			l.abort(err)
 			return false, err
 		}
@@ -152,7 +154,7 @@ func (l *sharedLink) exchange(o offer) (offers []offer, missing []int, err error
 	for r := range l.ranks {
 		got, err := l.collect(r, o)
 		if err != nil {
-			return nil, nil, fmt.Errorf("what rank %d offers: %w", r, err)
+			return nil, nil, fmt.Errorf("what rank %d offers: %w", l.name(r), err)
 		}
 		offers = append(offers, got)
 	}
@@ -206,7 +208,7 @@ func (l *sharedLink) collect(r int, own offer) (offer, error) {
 func (l *sharedLink) abort(reason error) {
 	l.closing.Lock()
 	defer l.closing.Unlock()
-	if !l.closed && l.head.end(l.Rank, reason) {
+	if !l.closed && l.head.end(l.name(l.Rank), reason) {
 		l.mine = reason
 		l.wakeAll()
 	}

@@ -17,6 +17,7 @@ import (
 type TCPSettings struct {
 	Group     string   // its name, another one for each group of a run
 	Rank      int      // this rank's place in the group
+	Ranks     []int    // what messages call the ranks, by place; nil: their places
 	Addresses []string // host:port where each rank's listener is reached, by rank
 	// Secret is what a peer must know to be let in, at least 16 bytes. It keeps
 	// strangers out; it does not encrypt what is sent.
@@ -40,6 +41,7 @@ func (s *TCPSettings) check() error {
 	}
 	refuse(s.Group == "", "the group has no name")
 	refuse(s.Rank < 0 || s.Rank >= len(s.Addresses), "rank %d of %d addresses", s.Rank, len(s.Addresses))
+	refuse(s.Ranks != nil && len(s.Ranks) != len(s.Addresses), "names for %d ranks, want %d", len(s.Ranks), len(s.Addresses))
 	refuse(len(s.Secret) < minSecret, "the secret has %d bytes, want at least %d", len(s.Secret), minSecret)
 	refuse(s.Deadline <= 0, "the deadline is %v, want more than 0", s.Deadline)
 	refuse(s.Connections < 1 || s.Connections > maxConnections, "%d connections, want 1 to %d", s.Connections, maxConnections)
@@ -87,7 +89,7 @@ func NewTCP(ctx context.Context, listener net.Listener, set TCPSettings) (*TCP, 
 	began := time.Now()
 	missing, err := t.connect(ctx, listener)
 	if err != nil {
-		return nil, &Error{Rank: set.Rank, Size: t.Size(), Kind: "set-up", Name: "group " + set.Group, Waited: since(began), Missing: missing, Err: err}
+		return nil, &Error{Rank: t.name(set.Rank), Kind: "set-up", Name: "group " + set.Group, Waited: since(began), Missing: t.names().all(missing), Err: err}
 	}
 	for _, p := range t.peers {
 		if p == nil {
@@ -107,6 +109,10 @@ func (t *TCP) Rank() int { return t.set.Rank }
 
 // Size implements Comm.
 func (t *TCP) Size() int { return len(t.set.Addresses) }
+
+func (t *TCP) names() names { return t.set.Ranks }
+
+func (t *TCP) name(place int) int { return t.names().of(place) }
 
 // Abort implements Comm. The others get the reason's text.
 func (t *TCP) Abort(reason error) { t.fail(nil, reason) }
@@ -144,9 +150,9 @@ func (t *TCP) lost(p *tcpPeer, err error) {
 	select {
 	case <-t.failed:
 	case <-p.left:
-		t.fail([]int{p.rank}, fmt.Errorf("rank %d at %s has left the group", p.rank, p.address))
+		t.fail([]int{p.rank}, fmt.Errorf("%v has left the group", p))
 	case <-grace.C:
-		t.fail([]int{p.rank}, fmt.Errorf("the connection to rank %d at %s broke: %w", p.rank, p.address, err))
+		t.fail([]int{p.rank}, fmt.Errorf("the connection to %v broke: %w", p, err))
 	}
 }
 
@@ -160,8 +166,8 @@ func (t *TCP) errorOf(op Op, began time.Time) *Error {
 func (t *TCP) refusal(op Op, began time.Time, missing []int, err error) *Error {
 	kind, name := op.collective()
 	return &Error{
-		Rank: t.set.Rank, Size: t.Size(), Kind: kind, Name: name, Number: int(t.number.Load()),
-		Waited: since(began), Missing: missing, Err: err,
+		Rank: t.name(t.set.Rank), Kind: kind, Name: name, Number: int(t.number.Load()),
+		Waited: since(began), Missing: t.names().all(missing), Err: err,
 	}
 }
 

@@ -319,8 +319,8 @@ func TestOverTCPRanksThatBindDifferentCollectivesAreTold(t *testing.T) {
 		"(10 of f32)|(11 of f32)": func(r tcpRank, x device.Tensor) Op {
 			return &AllReduce{Data: x.Slice(0, int64(10+r.Rank())), Name: "x"}
 		},
-		"of x (|of y (":               func(r tcpRank, x device.Tensor) Op { return &AllReduce{Data: x, Name: string(rune('x' + r.Rank()))} },
-		"from rank 0 (|from rank 1 (": func(r tcpRank, x device.Tensor) Op { return &Broadcast{Data: x, Root: r.Rank(), Name: "x"} },
+		"of x (|of y (":             func(r tcpRank, x device.Tensor) Op { return &AllReduce{Data: x, Name: string(rune('x' + r.Rank()))} },
+		"from place 0|from place 1": func(r tcpRank, x device.Tensor) Op { return &Broadcast{Data: x, Root: r.Rank(), Name: "x"} },
 		"all-reduce of x|broadcast of x": func(r tcpRank, x device.Tensor) Op {
 			return []Op{&AllReduce{Data: x, Name: "x"}, &Broadcast{Data: x, Name: "x"}}[r.Rank()]
 		},
@@ -442,10 +442,10 @@ func TestOverTCPAPartOfAWrongSizeIsRefusedByBind(t *testing.T) {
 	mustAll(t, tcpRanks(t, 1, 1, time.Second, func(r tcpRank) error {
 		x := tensor(t, r.dev, 0, 10)
 		for want, op := range map[string]Op{
-			"the part of rank 0 has 9 elements, want 10": &AllGather{Own: x.Slice(0, 9), Data: x, Name: "x"},
-			"the part of rank 0 has 8 elements, want 10": &ReduceScatter{Data: x, Out: x.Slice(0, 8), Name: "x"},
-			"all-reduce of x has no data":                &AllReduce{Name: "x"},
-			"has root 1 in a group of 1":                 &Broadcast{Data: x, Root: 1, Name: "x"},
+			"has 9 elements for the rank at place 0 of 1, want 10": &AllGather{Own: x.Slice(0, 9), Data: x, Name: "x"},
+			"has 8 elements for the rank at place 0 of 1, want 10": &ReduceScatter{Data: x, Out: x.Slice(0, 8), Name: "x"},
+			"all-reduce of x has no data":                          &AllReduce{Name: "x"},
+			"has root 1 in a group of 1":                           &Broadcast{Data: x, Root: 1, Name: "x"},
 		} {
 			if _, err := r.Bind(op); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
@@ -519,12 +519,12 @@ func TestOverTCPAReasonIsReadAsItWasTold(t *testing.T) {
 	deadline := fmt.Errorf("in vain: %w", ErrDeadline)
 	for _, missing := range [][]int{nil, {1}, {0, 2}} {
 		for _, reason := range []error{errors.New("no"), errors.New(""), deadline} {
-			got, err := parseAbort(abortText(1, missing, reason), 2, 3)
+			got, err := parseAbort(abortText(1, missing, reason), 2, 3, nil)
 			if !slices.Equal(got, missing) || err.Error() != "rank 1 says: "+reason.Error() || errors.Is(err, ErrDeadline) != errors.Is(reason, ErrDeadline) {
 				t.Errorf("%v, %v became %v, %v", missing, reason, got, err)
 			}
 			// Passed on, it is still rank 1's.
-			if _, again := parseAbort(abortText(2, missing, err), 0, 3); again.Error() != err.Error() || errors.Is(again, ErrDeadline) != errors.Is(err, ErrDeadline) {
+			if _, again := parseAbort(abortText(2, missing, err), 0, 3, nil); again.Error() != err.Error() || errors.Is(again, ErrDeadline) != errors.Is(err, ErrDeadline) {
 				t.Errorf("%v became %v", err, again)
 			}
 		}
@@ -536,7 +536,7 @@ func FuzzAReasonOfAnyBytesIsRead(f *testing.F) {
 	f.Add(abortText(1, []int{0, 2}, ErrDeadline))
 	f.Add([]byte("\x01\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x02"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		missing, err := parseAbort(b, 1, 3)
+		missing, err := parseAbort(b, 1, 3, nil)
 		if err == nil || err.Error() == "" || len(missing) > 3 {
 			t.Errorf("%v, %v", missing, err)
 		}

@@ -187,7 +187,7 @@ func (m *mesh) admit(ctx context.Context, conn net.Conn) error {
 	case f[3] != m.set.Connections:
 		return refuse(otherConnections, "it wants %d connections, this rank %d", f[3], m.set.Connections)
 	case f[1] != m.set.Rank || f[0] <= m.set.Rank || f[0] >= size || f[4] > m.set.Connections:
-		return refuse(otherRank, "it is rank %d and wants rank %d, connection %d", f[0], f[1], f[4])
+		return refuse(otherRank, "it is at place %d and wants place %d, connection %d", f[0], f[1], f[4])
 	}
 	_, _ = rand.Read(out[1:][:nonceSize]) // it never fails
 	nonce := out[1:][:nonceSize]
@@ -197,16 +197,16 @@ func (m *mesh) admit(ctx context.Context, conn net.Conn) error {
 	}
 	theirs := make([]byte, sha256.Size)
 	if _, err := io.ReadFull(conn, theirs); err != nil {
-		return fmt.Errorf("as rank %d it did not prove the secret: %w", f[0], err)
+		return fmt.Errorf("as rank %d it did not prove the secret: %w", m.name(f[0]), err)
 	}
 	if !hmac.Equal(theirs, m.proof("dial", in, nonce)) {
-		return fmt.Errorf("as rank %d it has another secret or group", f[0])
+		return fmt.Errorf("as rank %d it has another secret or group", m.name(f[0]))
 	}
 	// Its seat is taken before it is told, so that it is told the truth.
 	s := seat{f[0], f[4]}
 	if !m.take(s, conn) {
 		_, _ = conn.Write([]byte{seatTaken})
-		return fmt.Errorf("another process has come as rank %d, connection %d", s.rank, s.index)
+		return fmt.Errorf("another process has come as rank %d, connection %d", m.name(s.rank), s.index)
 	}
 	if _, err := conn.Write([]byte{letIn}); err != nil {
 		m.mu.Lock()
@@ -266,7 +266,7 @@ func (m *mesh) dial(ctx context.Context, s seat) {
 			}
 			_ = conn.Close()
 			if ctx.Err() == nil {
-				m.end(fmt.Errorf("rank %d at %s: %w", s.rank, address, err))
+				m.end(fmt.Errorf("rank %d at %s: %w", m.name(s.rank), address, err))
 			}
 			return
 		}
@@ -274,7 +274,7 @@ func (m *mesh) dial(ctx context.Context, s seat) {
 		case <-ctx.Done():
 			m.mu.Lock()
 			if s.index == 0 {
-				m.refused = append(m.refused, fmt.Errorf("rank %d at %s: %w", s.rank, address, err))
+				m.refused = append(m.refused, fmt.Errorf("rank %d at %s: %w", m.name(s.rank), address, err))
 			}
 			m.mu.Unlock()
 			return

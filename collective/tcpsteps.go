@@ -127,7 +127,7 @@ func (t *TCP) wait(l *latch, began time.Time) bool {
 				}
 			}
 			if missing != nil {
-				t.fail(missing, fmt.Errorf("rank %d waited in vain: %w", t.set.Rank, ErrDeadline))
+				t.fail(missing, fmt.Errorf("rank %d waited in vain: %w", t.name(t.set.Rank), ErrDeadline))
 				return false
 			}
 		}
@@ -136,42 +136,23 @@ func (t *TCP) wait(l *latch, began time.Time) bool {
 
 // Bind implements Comm.
 func (t *TCP) Bind(op Op) ([]device.Op, error) {
-	if err := op.Check(); err != nil {
+	about, err := checked(op, t.Rank(), t.Size())
+	if err != nil {
 		return nil, err
 	}
-	b := &binding{comm: t, op: op, id: t.bound}
-	t.bound++
-	kind, name := op.collective()
-	b.kind = byte(slices.Index(kinds, kind))
-	b.about = fmt.Sprintf("%s of %s", kind, name)
-	var part device.Tensor // this rank's
-	switch op := op.(type) {
-	case *AllGather:
-		b.data, part = op.Data, op.Own
-	case *ReduceScatter:
-		b.data, part = op.Data, op.Out
-	case *AllReduce:
-		b.data = op.Data
-	case *Broadcast:
-		b.data = op.Data
-		if op.Root < 0 || op.Root >= t.Size() {
-			return nil, fmt.Errorf("collective: %s has root %d in a group of %d", b.about, op.Root, t.Size())
-		}
-		b.about += fmt.Sprintf(" from rank %d", op.Root)
-	}
-	if _, barrier := op.(*Barrier); !barrier {
-		if b.data.Absent() {
-			return nil, fmt.Errorf("collective: %s has no data", b.about)
-		}
-		b.about += fmt.Sprintf(" (%d of %s)", b.data.Len, b.data.Type)
-	}
-	if from, to := Part(b.data.Len, t.set.Rank, t.Size()); !part.Absent() && part.Len != to-from {
-		return nil, fmt.Errorf("collective: %s: the part of rank %d has %d elements, want %d", b.about, t.set.Rank, part.Len, to-from)
-	}
+	b := t.binding(op, about)
 	if err := t.agree(op, b.about); err != nil {
 		return nil, err
 	}
 	return b.steps()
+}
+
+// binding begins to bind op; all ranks do so in the same order.
+func (t *TCP) binding(op Op, about string) *binding {
+	kind, _ := op.collective()
+	b := &binding{comm: t, op: op, id: t.bound, kind: byte(slices.Index(kinds, kind)), about: about}
+	t.bound++
+	return b
 }
 
 // agree returns when all ranks have said that they bind the same.
@@ -188,7 +169,7 @@ func (t *TCP) agree(op Op, mine string) error {
 	}
 	deadline := time.NewTimer(t.set.Deadline)
 	defer deadline.Stop()
-	var differ error
+	var other error
 	for i, p := range t.peers {
 		if p == nil {
 			continue
@@ -202,7 +183,7 @@ func (t *TCP) agree(op Op, mine string) error {
 			case <-t.failed:
 				return t.errorOf(op, began)
 			case <-p.left:
-				t.fail([]int{p.rank}, fmt.Errorf("rank %d at %s has left the group", p.rank, p.address))
+				t.fail([]int{p.rank}, fmt.Errorf("%v has left the group", p))
 				return t.errorOf(op, began)
 			case <-deadline.C:
 				var missing []int
@@ -211,15 +192,15 @@ func (t *TCP) agree(op Op, mine string) error {
 						missing = append(missing, q.rank)
 					}
 				}
-				t.fail(missing, fmt.Errorf("rank %d waited in vain: %w", t.set.Rank, ErrDeadline))
+				t.fail(missing, fmt.Errorf("rank %d waited in vain: %w", t.name(t.set.Rank), ErrDeadline))
 				return t.errorOf(op, began)
 			}
 		}
-		if string(theirs) != mine && differ == nil {
-			differ = t.refusal(op, began, nil, fmt.Errorf("rank %d has bound %s where this rank has %s: their plans differ", p.rank, theirs, mine))
+		if string(theirs) != mine && other == nil {
+			other = t.refusal(op, began, nil, differ(p.name, string(theirs), mine))
 		}
 	}
-	return differ
+	return other
 }
 
 // binding is what Bind makes of one collective.
@@ -228,9 +209,8 @@ type binding struct {
 	op    Op
 	id    uint32
 	kind  byte
-	about string
-	data  device.Tensor // that the ranks have alike
-	sends *latch        // of those since the last flush; nil where there are none
+	about string // what the ranks have alike
+	sends *latch // of those since the last flush; nil where there are none
 	parts uint32
 }
 

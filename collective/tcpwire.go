@@ -15,7 +15,8 @@ import (
 
 // tcpPeer is another rank and the connections to it.
 type tcpPeer struct {
-	rank    int
+	rank    int // its place
+	name    int // what messages call it
 	address string
 	links   []*tcpLink
 	last    atomic.Int64 // when bytes last went either way, in Unix nanoseconds
@@ -106,7 +107,7 @@ func kindName(b byte) string {
 type foreign struct{ error }
 
 func newPeer(t *TCP, rank int, conns map[seat]net.Conn) *tcpPeer {
-	p := &tcpPeer{rank: rank, address: t.set.Addresses[rank], control: conns[seat{rank, 0}], bound: make(chan []byte, 4), left: make(chan struct{})}
+	p := &tcpPeer{rank: rank, name: t.name(rank), address: t.set.Addresses[rank], control: conns[seat{rank, 0}], bound: make(chan []byte, 4), left: make(chan struct{})}
 	for i := range t.set.Connections {
 		// A handful of transfers is under way at most: those of two parts ahead.
 		p.links = append(p.links, &tcpLink{
@@ -130,7 +131,7 @@ func (t *TCP) work(l *tcpLink, queue chan transfer, do func(*transfer) error) {
 		case err == nil:
 			x.latch.finish(l.peer.rank)
 		case errors.As(err, new(foreign)):
-			t.fail([]int{l.peer.rank}, fmt.Errorf("rank %d at %s: %w", l.peer.rank, l.peer.address, err))
+			t.fail([]int{l.peer.rank}, fmt.Errorf("%v: %w", l.peer, err))
 			return
 		default:
 			t.lost(l.peer, err)
@@ -179,6 +180,8 @@ func (l *tcpLink) receive(x *transfer) error {
 	return nil
 }
 
+func (p *tcpPeer) String() string { return fmt.Sprintf("rank %d at %s", p.name, p.address) }
+
 func (p *tcpPeer) moved() { p.last.Store(time.Now().UnixNano()) }
 
 // What goes over the control connection: a byte that says what, a length, and so
@@ -225,12 +228,12 @@ func (p *tcpPeer) close() {
 // listen hears what a peer tells, until its end.
 func (t *TCP) listen(p *tcpPeer) {
 	strange := func(format string, args ...any) {
-		t.fail([]int{p.rank}, fmt.Errorf("rank %d at %s: "+format, append([]any{p.rank, p.address}, args...)...))
+		t.fail([]int{p.rank}, fmt.Errorf("%v: "+format, append([]any{p}, args...)...))
 	}
 	var head [wordHead]byte
 	for {
 		if _, err := io.ReadFull(p.control, head[:]); err != nil {
-			t.fail([]int{p.rank}, fmt.Errorf("rank %d at %s is gone: its connection ended: %w", p.rank, p.address, err))
+			t.fail([]int{p.rank}, fmt.Errorf("%v is gone: its connection ended: %w", p, err))
 			return
 		}
 		n := binary.LittleEndian.Uint32(head[1:])
@@ -252,7 +255,7 @@ func (t *TCP) listen(p *tcpPeer) {
 				return
 			}
 		case wordAbort:
-			missing, reason := parseAbort(text, p.rank, t.Size())
+			missing, reason := parseAbort(text, p.rank, t.Size(), t.names())
 			t.fail(missing, reason)
 			return
 		default:
@@ -264,12 +267,13 @@ func (t *TCP) listen(p *tcpPeer) {
 
 // told is why the group ends, as another rank told it.
 type told struct {
-	rank     int
+	rank     int // its place
+	name     int // what messages call it
 	deadline bool
 	text     string
 }
 
-func (e *told) Error() string { return fmt.Sprintf("rank %d says: %s", e.rank, e.text) }
+func (e *told) Error() string { return fmt.Sprintf("rank %d says: %s", e.name, e.text) }
 
 func (e *told) Unwrap() error {
 	if e.deadline {
@@ -298,19 +302,22 @@ func abortText(rank int, missing []int, reason error) []byte {
 }
 
 // parseAbort reads an abortText that a peer sent in a group of size ranks.
-func parseAbort(b []byte, peer, size int) (missing []int, reason error) {
+func parseAbort(b []byte, peer, size int, n names) (missing []int, reason error) {
 	next := func() int {
 		n := binary.LittleEndian.Uint32(b)
 		b = b[4:]
 		return int(n)
 	}
 	if len(b) < 9 {
-		return []int{peer}, fmt.Errorf("rank %d ended the group without a reason", peer)
+		return []int{peer}, fmt.Errorf("rank %d ended the group without a reason", n.of(peer))
 	}
 	e := &told{deadline: b[0] == 1}
 	b = b[1:]
-	e.rank = next()
-	for n := next(); n > 0 && len(b) >= 4; n-- {
+	if e.rank = next(); e.rank >= size {
+		e.rank = peer
+	}
+	e.name = n.of(e.rank)
+	for left := next(); left > 0 && len(b) >= 4; left-- {
 		if r := next(); r < size && !slices.Contains(missing, r) {
 			missing = append(missing, r)
 		}
