@@ -32,6 +32,8 @@ type hostStream struct {
 	closed atomic.Bool // the device's Close has begun
 	ended  chan struct{}
 	err    error // the first since the last Sync; the goroutine's own
+
+	observer Observer // nil, or who follows the stream
 }
 
 func newHostStream(name string) *hostStream {
@@ -67,9 +69,7 @@ func (s *hostStream) run() {
 		}
 		switch {
 		case c.op != nil:
-			if s.err == nil {
-				s.err = s.execute(c.op)
-			}
+			s.perform(c.op)
 		case c.event == nil:
 			s.synced <- s.err
 			s.err = s.broken

@@ -20,6 +20,7 @@ type Engine struct {
 	arenas [device.Memories]device.Buffer // of no size where the plan has nothing in them
 	comms  Comms
 	bound  map[*Program]*program
+	flight *Flight
 
 	logits []float32 // [Decoding.Seqs,Vocab]: of each sequence's newest token
 	cached []int     // rows in each sequence's caches
@@ -43,6 +44,8 @@ type boundOp struct {
 	queue  device.Stream
 	waits  []device.Event
 	record device.Event // nil where nobody waits for it
+	parts  int          // of the first of a step's operations: how many they are
+	number *int64       // of the first of a collective's: where it is counted
 }
 
 // Batch is one micro-batch, rows of all its sequences one after the other.
@@ -55,7 +58,13 @@ type Batch struct {
 // rank; all ranks make their engines at once, since binding a collective waits
 // for the others. Weights are zero until those of Owned are filled and Refresh
 // is called.
-func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
+func NewEngine(p *Plan, dev device.Device, comms Comms) (*Engine, error) {
+	return NewFlight().NewEngine(p, dev, comms)
+}
+
+// NewEngine is the function NewEngine with this recorder from the first
+// operation on.
+func (f *Flight) NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 	for _, axis := range []Axis{Across, Within} {
 		for _, c := range []collective.Comm{comms.Gather[axis], comms.Reduce[axis]} {
 			if n := p.Mesh.Along(axis); n > 1 && (c == nil || c.Size() != n || c.Rank() != p.Mesh.At(p.Rank, axis)) {
@@ -63,7 +72,8 @@ func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 			}
 		}
 	}
-	made := &Engine{Plan: p, dev: dev, comms: comms, bound: map[*Program]*program{}}
+	f.plan.Store(p)
+	made := &Engine{Plan: p, dev: dev, comms: comms, bound: map[*Program]*program{}, flight: f}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, made.free())
@@ -81,7 +91,7 @@ func NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, err error) {
 			return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
 		}
 	}
-	e.queues[Computing] = dev.NewStream(Computing.String())
+	e.queues[Computing] = f.stream(dev, Computing)
 	// The plans are compared before anything else is bound: ranks with different
 	// ones would wait for each other in vain.
 	if p.Mesh.Size() > 1 {
@@ -122,7 +132,7 @@ func (e *Engine) bind(prog *Program) error {
 	}
 	for i, s := range prog.Steps {
 		if e.queues[s.Stream] == nil {
-			e.queues[s.Stream] = e.dev.NewStream(s.Stream.String())
+			e.queues[s.Stream] = e.flight.stream(e.dev, s.Stream)
 		}
 		op := device.Clone(s.Op)
 		for _, o := range device.Operands(op) {
@@ -131,13 +141,14 @@ func (e *Engine) bind(prog *Program) error {
 		ops := []device.Op{op}
 		if c, ok := op.(collective.Op); ok {
 			var err error
-			if ops, err = e.comm(c, s.Axis).Bind(c); err != nil {
+			if ops, err = e.flight.bind(prog, i, c, e.comm(c, s.Axis)); err != nil {
 				return fmt.Errorf("fsdp: program %s: %w", prog.Name, err)
 			}
 		}
 		for k, op := range ops {
 			o := boundOp{Op: op, step: i, queue: e.queues[s.Stream]}
 			if k == 0 {
+				o.parts, o.number = len(ops), e.flight.number(s)
 				for _, w := range s.Waits {
 					o.waits = append(o.waits, events[w])
 				}
@@ -239,6 +250,9 @@ func (e *Engine) run(p *Program) error {
 		o := &b.ops[i]
 		for _, w := range o.waits {
 			o.queue.Wait(w)
+		}
+		if o.parts > 0 {
+			e.flight.rings[b.plan.Steps[o.step].Stream].launch(b.plan, o)
 		}
 		o.queue.Launch(o.Op)
 		if o.record != nil {
@@ -387,7 +401,11 @@ func (e *Engine) Update(h Hyper) error {
 	x[device.HyperBias1] = float32(1 / (1 - math.Pow(beta1, float64(h.Step))))
 	x[device.HyperBias2] = float32(1 / math.Sqrt(1-math.Pow(beta2, float64(h.Step))))
 	x[device.HyperStep] = float32(h.Step)
-	return e.run(&e.Plan.Update)
+	if err := e.run(&e.Plan.Update); err != nil {
+		return err
+	}
+	e.flight.steps.Store(int64(h.Step))
+	return nil
 }
 
 // Locate runs a micro-batch again on a stream that can tell what it sees, such
@@ -396,7 +414,12 @@ func (e *Engine) Update(h Hyper) error {
 func (e *Engine) Locate(b Batch, scale float32, first bool, stream device.Stream) error {
 	e.feed(b, scale)
 	prog := e.micro(first)
-	for _, o := range e.bound[prog].ops {
+	e.flight.replay(stream)
+	for i := range e.bound[prog].ops {
+		o := &e.bound[prog].ops[i]
+		if o.parts > 0 {
+			e.flight.rings[replays].launch(prog, o)
+		}
 		stream.Launch(o.Op)
 	}
 	if err := stream.Sync(); err != nil {
