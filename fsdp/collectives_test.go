@@ -217,32 +217,6 @@ func TestEveryRowOfATiedUnevenEmbeddingMoves(t *testing.T) {
 	}
 }
 
-func TestStrategiesAgreeInBF16(t *testing.T) {
-	cfg := twoBlocks(true)
-	for _, mesh := range []Mesh{{1, 2}, {2, 2}} {
-		alike := map[spread]outcome{}
-		for _, s := range Strategies() {
-			o := Options{Model: cfg, Type: device.BF16, Mesh: mesh, Strategy: s, Seqs: 24 / mesh.Size() / 2, SeqLen: 8}
-			got := trained(t, o, 3, 24, nil)
-			if want, ok := alike[o.row().between]; ok {
-				same(t, fmt.Sprintf("mesh %v, %s", mesh, s), got, want)
-			} else {
-				alike[o.row().between] = got
-			}
-		}
-	}
-}
-
-func TestDelaysChangeNothing(t *testing.T) {
-	cfg := twoBlocks(false)
-	for i, s := range Strategies() {
-		o := Options{Model: cfg, Mesh: Mesh{2, 2}, Strategy: s, Seqs: 3, SeqLen: 8, Prefetch: i % 3}
-		want := trained(t, o, 2, 24, nil)
-		got := trained(t, o, 2, 24, func(d device.Device) device.Device { return device.NewDelayer(d, uint64(i), 100000) })
-		same(t, string(s), got, want)
-	}
-}
-
 func TestEvaluationAndDecodingUnderEveryStrategyGiveOneRanksNumbers(t *testing.T) {
 	cfg := twoBlocks(true)
 	b := packed(rand.New(rand.NewPCG(3, 3)), 1, 16, cfg.Vocab)

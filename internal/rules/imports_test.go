@@ -44,13 +44,14 @@ var parts = map[string]part{
 	"bench":      {[]string{"config", "train", "cpu", "cuda", "nccl", "collective", "ray"}, "it measures everything but the command line"},
 	"cmd/gofsdp": {[]string{"bench", "config", "deploy", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
 
-	"internal/rules":  {nil, "it reads the code as text"},
-	"internal/golden": {nil, "it reads golden files, for the tests of any part"},
-	"internal/optest": {[]string{"device"}, "it tests any implementation of the compute seam against the reference"},
+	"internal/rules":    {nil, "it reads the code as text"},
+	"internal/golden":   {nil, "it reads golden files, for the tests of any part"},
+	"internal/optest":   {[]string{"device"}, "it tests any implementation of the compute seam against the reference"},
+	"internal/pairwise": {nil, "it chooses cases for the tests of any part"},
 }
 
 // testOnlyParts are imported by tests alone.
-var testOnlyParts = []string{"internal/golden", "internal/optest", "internal/rules", "cuda/sim"}
+var testOnlyParts = []string{"internal/golden", "internal/optest", "internal/pairwise", "internal/rules", "cuda/sim"}
 
 // library is a module of others: which parts may import it, outside tests, and why no others.
 type library struct {
