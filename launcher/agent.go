@@ -34,20 +34,22 @@ func agentEnvironment(file string, node int, deadline time.Duration) []string {
 // RunAgent is the whole life of an agent: it registers with the launcher that
 // its environment names, starts the node's ranks, each by the command, and
 // returns the exit code for its process when all have ended. What it has to
-// complain about itself it writes to its standard error.
+// complain about itself it writes to its standard error. When ctx ends, somebody
+// told this process to end, as ctx's cause says: then the launcher is asked to
+// let all ranks end after the step at hand.
 //
 // memory makes the files that so many ranks of the node share, in a mesh; each
 // rank inherits all of them, in their order (Start.Files). They are made when the
 // ranks are, and closed with them. It may be nil.
-func RunAgent(command []string, memory func(ranks int, mesh string) ([]*os.File, error)) int {
-	code, err := runAgent(command, memory)
+func RunAgent(ctx context.Context, command []string, memory func(ranks int, mesh string) ([]*os.File, error)) int {
+	code, err := runAgent(ctx, command, memory)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gofsdp: agent: %v\n", err)
 	}
 	return code
 }
 
-func runAgent(command []string, memory func(int, string) ([]*os.File, error)) (code int, err error) {
+func runAgent(told context.Context, command []string, memory func(int, string) ([]*os.File, error)) (code int, err error) {
 	// Where nobody made it the leader of a group, so that all can be killed at
 	// once, it makes itself one; a session's leader is one already.
 	syscall.Setpgid(0, 0)
@@ -65,14 +67,20 @@ func runAgent(command []string, memory func(int, string) ([]*os.File, error)) (c
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	connection, stream, err := attend(ctx, known)
-	if err != nil {
-		return exitLost, err
-	}
-	defer connection.Close()
 	a := &agent{
 		command: command, memory: memory, timing: timingOf(deadline), launcher: newPulse(), gone: ctx.Done(), forsake: cancel,
 		out: make(chan *pb.AgentMessage, 256), ended: make(chan *rank),
+	}
+	silent := time.AfterFunc(a.timing.silence, cancel)
+	connection, stream, err := attend(ctx, known)
+	if err == nil {
+		defer connection.Close()
+	}
+	if !silent.Stop() {
+		return exitLost, fmt.Errorf("the launcher at %s has not answered for %v: it is stopped, or its machine is", known.Address, a.timing.silence)
+	}
+	if err != nil {
+		return exitLost, err
 	}
 	register := &pb.AgentMessage{Kind: &pb.AgentMessage_Register{Register: &pb.Register{Node: int32(node), Host: hostTowards(known.Address)}}}
 	stream.Send(register) // before any beat; a failure shows in Recv
@@ -103,7 +111,7 @@ func runAgent(command []string, memory func(int, string) ([]*os.File, error)) (c
 			}
 		}
 	}()
-	if err := a.run(received, lost); err != nil {
+	if err := a.run(told, received, lost); err != nil {
 		// Nobody listens any more, or nothing was begun.
 		return exitStopped, err
 	}
@@ -184,10 +192,11 @@ func (a *agent) sayLater(m *pb.AgentMessage) { a.saying.Go(func() { a.say(m) }) 
 
 // run follows the node's ranks to their end. It returns an error when the
 // launcher is lost; then, too, no rank is left.
-func (a *agent) run(received <-chan *pb.ToAgent, lost <-chan error) (err error) {
+func (a *agent) run(told context.Context, received <-chan *pb.ToAgent, lost <-chan error) (err error) {
 	ticks := time.NewTicker(a.timing.every)
 	defer ticks.Stop()
 	awake := wakefulness{a.timing, time.Now()}
+	interrupted := told.Done()
 	for started := false; !started || a.running > 0; {
 		select {
 		case m := <-received:
@@ -203,6 +212,9 @@ func (a *agent) run(received <-chan *pb.ToAgent, lost <-chan error) (err error) 
 				a.abort(k.Abort.Reason)
 				started = true // or it never will be
 			}
+		case <-interrupted:
+			interrupted = nil
+			a.sayLater(&pb.AgentMessage{Kind: &pb.AgentMessage_Told{Told: &pb.Told{How: context.Cause(told).Error()}}})
 		case r := <-a.ended:
 			a.running--
 			r.gone = true

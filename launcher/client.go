@@ -46,6 +46,15 @@ func (s Stopped) Error() string { return "stopped because of another: " + s.Reas
 // ExitCode is that of a rank which is not the reason.
 func (Stopped) ExitCode() int { return exitStopped }
 
+// Garbled is the error of whatever was ended because the agent speaks garbage:
+// unlike one that is gone it can be told.
+type Garbled struct{ err error }
+
+func (g Garbled) Error() string { return "its agent speaks garbage to it: " + g.err.Error() }
+
+// ExitCode is that of a rank that has lost a peer.
+func (Garbled) ExitCode() int { return exitLost }
+
 // Client is a rank's connection to its agent. All methods may be called at once.
 type Client struct {
 	start    Start
@@ -121,7 +130,7 @@ func startOf(s *pb.Start) Start {
 func (c *Client) Start() Start { return c.start }
 
 // Context ends when the run has failed because of another; its cause is then a
-// Stopped. A rank has a fifth of the deadline to end, before it is killed.
+// Stopped, or Garbled. A rank has a fifth of the deadline to end, before it is killed.
 func (c *Client) Context() context.Context { return c.ctx }
 
 // Stopping is closed when the rank is to end after the step at hand.
@@ -165,6 +174,12 @@ var errLeft = errors.New("this rank has said that it is done")
 // Report tells the launcher something: its kind, and a text or JSON.
 func (c *Client) Report(kind, text string) error {
 	return c.say(&pb.RankMessage{Kind: &pb.RankMessage_Report{Report: &pb.Report{Kind: kind, Text: text}}})
+}
+
+// Told says that somebody told this process to end, and how. The launcher then
+// asks all ranks to end after the step at hand, this one too.
+func (c *Client) Told(how string) error {
+	return c.say(&pb.RankMessage{Kind: &pb.RankMessage_Told{Told: &pb.Told{How: how}}})
 }
 
 // Done says how the rank ends, by the exit code that its process is about to
@@ -216,9 +231,13 @@ func (c *Client) hear() {
 		if err := c.link.read(m); err != nil {
 			select {
 			case <-c.left:
+				return
 			default:
-				c.lost(fmt.Errorf("its agent was lost: %w", err))
 			}
+			if foreign(err) {
+				c.cancel(Garbled{err}) // the first cause stays
+			}
+			c.lost(fmt.Errorf("its agent was lost: %w", err))
 			return
 		}
 		c.agent.beat()

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -96,6 +97,26 @@ func TestAnExchangeEndsByAllValuesOrByTheRunsEnd(t *testing.T) {
 	}
 	if context.Cause(c.Context()) != error(stopped) {
 		t.Errorf("the context ended by %v", context.Cause(c.Context()))
+	}
+}
+
+func TestAnAgentThatSpeaksGarbageIsALostPeerAndIsTold(t *testing.T) {
+	c, agent := joined(t)
+	agent.Conn.Write(bytes.Repeat([]byte{0xff}, 64))
+	<-c.Context().Done()
+	var garbled Garbled
+	if cause := context.Cause(c.Context()); !errors.As(cause, &garbled) || garbled.ExitCode() != exitLost {
+		t.Fatalf("the context ended by %v", cause)
+	}
+	go c.Done(garbled.ExitCode(), garbled.Error())
+	m := &pb.RankMessage{}
+	for m.GetDone() == nil {
+		if err := agent.read(m); err != nil {
+			t.Fatalf("the agent was not told: %v", err)
+		}
+	}
+	if d := m.GetDone(); d.Code != exitLost || !strings.HasPrefix(d.Reason, "its agent speaks garbage to it: ") {
+		t.Errorf("the agent was told %v", d)
 	}
 }
 

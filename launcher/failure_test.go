@@ -4,7 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,11 +43,42 @@ type failureCase struct {
 	act     string // of the ranks meanwhile
 	process string // "rank 0", "rank 1", "agent", "launcher"
 	signal  syscall.Signal
-	after   time.Duration // all ranks run, or, below 0, the agent's process is there
+	moment  moment
+	after   time.Duration // since the moment came
 }
 
+// moment is how far a run has come.
+type moment string
+
+const (
+	agentIsPlaced moment = "its agent is placed"
+	oneOfTwoIs    moment = "one of its two agents is placed"
+	ranksRun      moment = "all ranks run"
+)
+
 func (c failureCase) String() string {
-	return fmt.Sprintf("%s gets signal %d after %v %s", c.process, c.signal, c.after, c.act)
+	return fmt.Sprintf("%s gets signal %d %v after %s %s", c.process, c.signal, c.after.Round(time.Millisecond), c.moment, c.act)
+}
+
+// drawnCase returns case i: every pair of process and signal comes in turn, the
+// rest is drawn.
+func drawnCase(i int, random *rand.Rand) failureCase {
+	c := failureCase{
+		process: []string{"rank 0", "rank 1", "agent", "launcher"}[i%4],
+		signal:  []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGINT}[i/4%4],
+		moment:  ranksRun,
+		after:   time.Duration(random.Int64N(int64(200 * time.Millisecond))),
+	}
+	if random.IntN(3) == 0 {
+		c.act = "chatter"
+	}
+	if !strings.HasPrefix(c.process, "rank") {
+		c.moment = []moment{agentIsPlaced, oneOfTwoIs, ranksRun, ranksRun}[random.IntN(4)]
+	}
+	if c.moment == agentIsPlaced {
+		c.after /= 10 // it registers soon
+	}
+	return c
 }
 
 // TestWhateverIsKilledOrStoppedEndsAllWithItsReason draws cases over process,
@@ -58,18 +92,7 @@ func TestWhateverIsKilledOrStoppedEndsAllWithItsReason(t *testing.T) {
 	random := rand.New(rand.NewPCG(first, 0))
 	t.Run("drawn", func(t *testing.T) {
 		for i := range *cases {
-			// Every pair of process and signal comes in turn, the moment is drawn.
-			c := failureCase{
-				process: []string{"rank 0", "rank 1", "agent", "launcher"}[i%4],
-				signal:  []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}[i/4%2],
-				after:   time.Duration(random.Int64N(int64(200 * time.Millisecond))),
-			}
-			if random.IntN(3) == 0 {
-				c.act = "chatter"
-			}
-			if c.process == "agent" && i/8%3 == 2 {
-				c.after = -1
-			}
+			c := drawnCase(i, random)
 			t.Run(c.String(), func(t *testing.T) {
 				t.Parallel()
 				c.run(t)
@@ -80,43 +103,27 @@ func TestWhateverIsKilledOrStoppedEndsAllWithItsReason(t *testing.T) {
 }
 
 func (c failureCase) run(t *testing.T) {
-	p := launch(t, script{Act: c.act})
+	s := script{Act: c.act}
+	if c.moment == oneOfTwoIs {
+		s.Nodes, s.Missing = 2, true
+	}
+	p := launch(t, s)
 	pid := p.cmd.Process.Pid
-	switch {
-	case c.after >= 0:
+	if c.moment == ranksRun {
 		ranks := []int{p.rank(0), p.rank(1)}
 		if strings.HasPrefix(c.process, "rank") {
 			pid = ranks[c.process[5]-'0']
-		} else if c.process == "agent" {
-			pid = p.agent()
 		}
-		time.Sleep(c.after)
-	case c.process == "agent":
-		pid = p.agent()
 	}
+	if agent := p.agent(); c.process == "agent" {
+		pid = agent
+	}
+	time.Sleep(c.after)
 	acted := time.Now()
 	if err := syscall.Kill(pid, c.signal); err != nil {
 		t.Fatal(err)
 	}
-	wantCode, wantReason := exitLost, c.process+" was killed by signal 9"
-	if c.signal == syscall.SIGSTOP {
-		wantCode, wantReason = exitHung, c.process+" has not been heard"
-	}
-	switch {
-	case c.process == "agent":
-		wantReason = strings.Replace(wantReason, "agent", "agent of node 0", 1)
-		if c.after < 0 && c.signal == syscall.SIGSTOP {
-			// One that has not registered yet is waited for as long as nodes are.
-			code, o := p.end(startWithin + slack)
-			if code != exitNoResources && code != exitHung {
-				t.Errorf("exit code %d with %+v, want %d or %d", code, o, exitNoResources, exitHung)
-			}
-			return
-		}
-	case c.process == "launcher" && c.signal == syscall.SIGKILL:
-		wantCode, wantReason = -1, ""
-	case c.process == "launcher":
-		wantReason = "the launcher was stopped"
+	if c.process == "launcher" && c.signal == syscall.SIGSTOP {
 		await(t, deadline+slack, "only the launcher is left", func() bool { return len(p.alive()) == 1 })
 		noteSlowest(c.String(), time.Since(acted))
 		acted = time.Now()
@@ -124,12 +131,40 @@ func (c failureCase) run(t *testing.T) {
 	}
 	code, o := p.end(deadline + slack)
 	noteSlowest(c.String(), time.Since(acted))
-	if code != wantCode || !strings.Contains(o.Reason, wantReason) {
+	wantCode, wantReason := c.outcome()
+	if code != wantCode || !wantReason.MatchString(o.Reason) {
 		t.Errorf("exit code %d with %+v, want %d because %q", code, o, wantCode, wantReason)
 	}
 	if strings.HasPrefix(c.process, "rank") && fmt.Sprintf("rank %d", o.Rank) != c.process {
 		t.Errorf("the outcome blames rank %d, want %s", o.Rank, c.process)
 	}
+}
+
+// outcome is how the run is to end.
+func (c failureCase) outcome() (code int, why *regexp.Regexp) {
+	who := c.process
+	if who == "agent" {
+		who = "the agent of node 0"
+	}
+	killed := fmt.Sprintf("^%s was killed by signal %d ", who, c.signal)
+	switch {
+	case c.process == "launcher" && c.signal == syscall.SIGKILL:
+		return -1, regexp.MustCompile("^$")
+	case c.process == "launcher" && c.signal == syscall.SIGSTOP:
+		return exitHung, regexp.MustCompile("^the launcher was stopped for ")
+	case c.process == "launcher" && c.signal == syscall.SIGINT:
+		return exitInterrupted, regexp.MustCompile("^interrupted$")
+	case c.process == "launcher":
+		return exitTerminated, regexp.MustCompile("^interrupted$")
+	case c.signal == syscall.SIGSTOP:
+		return exitHung, regexp.MustCompile("^" + who + " has not been heard for ")
+	case c.signal == syscall.SIGKILL:
+		return exitLost, regexp.MustCompile(killed)
+	case c.moment == ranksRun:
+		return exitLost, regexp.MustCompile("^" + who + " was told to end: interrupted$")
+	}
+	// A process that has just begun does not hear signals yet.
+	return exitLost, regexp.MustCompile("^" + who + " was told to end: interrupted$|" + killed)
 }
 
 func TestARankThatEndsEndsAllWithItsReason(t *testing.T) {
@@ -190,6 +225,40 @@ func TestTheFirstSignalEndsAllRanksAfterTheirStep(t *testing.T) {
 		if code, o := p.end(deadline + slack); code != want || o.Reason != "interrupted" || o.Rank != -1 {
 			t.Errorf("%v: exit code %d with %+v, want %d", signal, code, o, want)
 		}
+	}
+}
+
+// As a service manager or a batch system does.
+func TestAllProcessesToldAtOnceEndAsTheLauncherWasTold(t *testing.T) {
+	p := launch(t, script{})
+	p.rank(0)
+	p.rank(1)
+	for pid := range p.alive() {
+		syscall.Kill(pid, syscall.SIGTERM)
+	}
+	if code, o := p.end(deadline + slack); code != exitTerminated || o.Reason != "interrupted" {
+		t.Errorf("exit code %d with %+v, want %d", code, o, exitTerminated)
+	}
+}
+
+func TestAnAgentThatNobodyAnswersEndsWithinTheDeadline(t *testing.T) {
+	stopped, err := net.Listen("tcp", "127.0.0.1:0") // connects, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close()
+	dir := t.TempDir()
+	if err := (control{Format: controlFormat, Address: stopped.Addr().String()}).write(dir); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	agent := exec.Command(os.Args[0], "agent")
+	agent.Env = append(os.Environ(), agentEnvironment(controlPath(dir), 0, deadline)...)
+	agent.Stderr = &said
+	began := time.Now()
+	agent.Run() // its error is the exit code
+	if took := time.Since(began); agent.ProcessState.ExitCode() != exitLost || took > deadline+slack || !strings.Contains(said.String(), "has not answered for") {
+		t.Errorf("exit code %d after %v, want %d within %v; it said %q", agent.ProcessState.ExitCode(), took, exitLost, deadline, said.String())
 	}
 }
 

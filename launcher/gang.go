@@ -24,12 +24,13 @@ type gang struct {
 	ranks     []rankState
 	exchanges map[string]*exchange
 	started   bool
-	stop      error    // why the ranks were asked to end, nil while they were not
+	stop      *Outcome // of ranks that were asked to end, nil while they were not
 	cause     *failure // the best reason so far, nil while all is well
 }
 
 type node struct {
 	placement Placement
+	pulse     *pulse      // nil while nobody knows whether its process is there
 	agent     *attendance // nil before it registers
 	left      bool        // its stream has ended
 	gone      bool        // its placement has
@@ -115,7 +116,7 @@ func (g *gang) run(ctx context.Context, events <-chan event) Outcome {
 			act = g.late
 		case <-interrupted:
 			interrupted = nil
-			act = func() { g.interrupt(context.Cause(ctx)) }
+			act = func() { g.interrupt(interruptionOf(ctx)) }
 		case <-settled:
 			g.end()
 			return g.outcome()
@@ -134,8 +135,17 @@ func (g *gang) run(ctx context.Context, events <-chan event) Outcome {
 			g.listen()
 		}
 	}
+	if g.stop != nil && interrupted != nil && ctx.Err() != nil {
+		g.interrupt(interruptionOf(ctx)) // all were, and this process last
+	}
 	g.end()
 	return g.outcome()
+}
+
+// interruptionOf is how a run ends whose launcher was told to.
+func interruptionOf(ctx context.Context) Outcome {
+	cause := context.Cause(ctx)
+	return Outcome{Code: exitCodeOf(cause), Reason: cause.Error(), Rank: -1}
 }
 
 // late gives up when the agents have not come in time.
@@ -145,14 +155,24 @@ func (g *gang) late() {
 	}
 }
 
-// interrupt asks all ranks to end after the step at hand.
-func (g *gang) interrupt(cause error) {
-	g.stop = cause
+// interrupt asks all ranks to end after the step at hand. What the launcher
+// itself was told counts more than what others were.
+func (g *gang) interrupt(why Outcome) {
+	if g.stop != nil && why.Code == exitLost {
+		return
+	}
+	g.stop = &why
 	if !g.started {
-		g.fail(reason, -1, exitCodeOf(cause), "%v", cause)
+		g.fail(reason, why.Rank, why.Code, "%s", why.Reason)
 		return
 	}
 	g.tellAll(&pb.ToAgent{Kind: &pb.ToAgent_Stop{Stop: &pb.Stop{}}})
+}
+
+// told is for an agent or a rank whose process somebody told to end: its machine
+// is taken away, perhaps. All end well, and the run counts as one that lost it.
+func (g *gang) told(rank int, who string, t *pb.Told) {
+	g.interrupt(Outcome{Code: exitLost, Reason: fmt.Sprintf("%s was told to end: %s", who, t.How), Rank: rank})
 }
 
 // over says whether nobody is left.
@@ -181,12 +201,12 @@ func (g *gang) end() {
 
 func (g *gang) outcome() Outcome {
 	switch {
-	case g.cause != nil && g.cause.weight == consequence:
-		return Outcome{Code: exitLost, Reason: "nobody said why: " + g.cause.Reason, Rank: g.cause.Rank}
-	case g.cause != nil:
+	case g.cause != nil && g.cause.weight > consequence:
 		return g.cause.Outcome
 	case g.stop != nil:
-		return Outcome{Code: exitCodeOf(g.stop), Reason: g.stop.Error(), Rank: -1}
+		return *g.stop
+	case g.cause != nil:
+		return Outcome{Code: exitLost, Reason: "nobody said why: " + g.cause.Reason, Rank: g.cause.Rank}
 	}
 	return Outcome{Rank: -1}
 }
@@ -208,7 +228,7 @@ func (g *gang) take(e event) {
 	switch {
 	case e.message == nil && e.ended == nil:
 		if n.agent == nil {
-			n.agent = e.from
+			n.agent, n.pulse = e.from, e.from.pulse
 			g.start()
 		}
 	case e.from != n.agent: // a second agent of the node is not listened to
@@ -234,6 +254,8 @@ func (g *gang) hear(node int, m *pb.AgentMessage) {
 		if r := int(k.Lost.Rank); g.owns(node, r) {
 			g.fail(reason, r, int(k.Lost.Code), "%s", k.Lost.Reason)
 		}
+	case *pb.AgentMessage_Told:
+		g.told(-1, fmt.Sprintf("the agent of node %d", node), k.Told)
 	case *pb.AgentMessage_FromRank:
 		r := int(k.FromRank.Rank)
 		if !g.owns(node, r) {
@@ -248,6 +270,8 @@ func (g *gang) hear(node int, m *pb.AgentMessage) {
 			}
 		case *pb.RankMessage_Done:
 			g.done(r, k.Done)
+		case *pb.RankMessage_Told:
+			g.told(r, fmt.Sprintf("rank %d", r), k.Told)
 		}
 	}
 }
@@ -329,7 +353,7 @@ func (g *gang) checkExchanges() {
 			switch {
 			case x.given[r] || s.done == nil || s.done.Code != 0 && g.stop == nil:
 			case g.stop != nil: // it left as it was asked to
-				g.fail(suspicion, -1, exitCodeOf(g.stop), "%v", g.stop)
+				g.fail(suspicion, g.stop.Rank, g.stop.Code, "%s", g.stop.Reason)
 			default:
 				g.fail(suspicion, r, exitFailure, "rank %d left while others exchange %q", r, key)
 			}
@@ -363,13 +387,20 @@ func (g *gang) finished(node int) bool {
 	return true
 }
 
-// listen fails for an agent that is silent.
+// listen fails for an agent that is silent. One that has not registered is, once
+// its process is known to be there; before, it is waited for.
 func (g *gang) listen() {
 	for i, n := range g.nodes {
-		if n == nil || n.agent == nil || n.gone || n.left {
+		if n == nil || n.gone || n.left {
 			continue
 		}
-		if silent := n.agent.pulse.silence(); silent > g.timing.silence {
+		if n.pulse == nil && n.placement.Running() {
+			n.pulse = newPulse()
+		}
+		if n.pulse == nil {
+			continue
+		}
+		if silent := n.pulse.silence(); silent > g.timing.silence {
 			g.fail(reason, -1, exitHung, "the agent of node %d has not been heard for %v: it is stopped, or its machine is", i, silent.Round(time.Millisecond))
 			n.placement.Kill() // it could not even hear that all is over
 		}

@@ -2,7 +2,9 @@ package launcher
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -54,6 +56,13 @@ func linkPair() (*link, *os.File, error) {
 
 func (l *link) read(m proto.Message) error {
 	return protodelim.UnmarshalOptions{MaxSize: maxMessage}.UnmarshalFrom(l.in, m)
+}
+
+// foreign says whether an error of read means that what came was no message, not
+// that nothing more came.
+func foreign(err error) bool {
+	var broken *net.OpError
+	return !errors.As(err, &broken) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // write sends a message in one piece: half of one would be garbage.

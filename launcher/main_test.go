@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		case "launcher":
 			os.Exit(launcherMain())
 		case "agent":
-			os.Exit(RunAgent([]string{os.Args[0], "rank"}, func(ranks int, mesh string) (files []*os.File, err error) {
+			os.Exit(RunAgent(told(), []string{os.Args[0], "rank"}, func(ranks int, mesh string) (files []*os.File, err error) {
 				for _, name := range []string{fmt.Sprintf("gofsdp-test-%d-ranks-", ranks), "gofsdp-test-mesh-" + mesh} {
 					f, err := os.CreateTemp("", name)
 					if err != nil {
@@ -61,6 +61,8 @@ type script struct {
 	Nodes int // of two ranks; 0 is 1
 	Rank  int // the one that acts
 
+	Missing bool // all nodes but the first are asked for and never come
+
 	// Act is what all do: "chatter" prints much, "deaf" never ends when asked;
 	// or Rank, when done: "linger"; or Rank at step 3: "done 4" (a word with
 	// that code), "exit 7", "panic 0", "garbage 0" (to its agent).
@@ -74,12 +76,38 @@ func (s script) job(t testing.TB) Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Job{
+	job := Job{
 		Settings: Settings{Deadline: deadline, StartWithin: startWithin},
 		Run:      "test", Nodes: max(s.Nodes, 1), Ranks: 2, Mesh: "2x1", Config: config, Dir: s.Dir,
 		Placer: Local{Command: []string{os.Args[0], "agent"}, Stderr: os.Stderr},
 	}
+	if s.Missing {
+		job.Placer = &onlyFirst{Placer: job.Placer}
+	}
+	return job
 }
+
+// onlyFirst places the first agent, and waits for machines for the others.
+type onlyFirst struct {
+	Placer
+	placed bool
+}
+
+func (o *onlyFirst) Place(environment []string) (Placement, error) {
+	if o.placed {
+		return awaited{make(chan struct{})}, nil
+	}
+	o.placed = true
+	return o.Placer.Place(environment)
+}
+
+// awaited is an agent whose machine has not come.
+type awaited struct{ ended chan struct{} }
+
+func (awaited) Running() bool            { return false }
+func (a awaited) Ended() <-chan struct{} { return a.ended }
+func (awaited) How() string              { return "was not wanted any more" }
+func (a awaited) Kill()                  { close(a.ended) }
 
 // interrupted is a cause as the command line has it.
 type interrupted struct{ code int }
@@ -87,13 +115,9 @@ type interrupted struct{ code int }
 func (i interrupted) Error() string { return "interrupted" }
 func (i interrupted) ExitCode() int { return i.code }
 
-// launcherMain runs the job of its script, and stops it by signals as the
-// command line does: the second one has its plain effect.
-func launcherMain() int {
-	var s script
-	if err := json.Unmarshal([]byte(os.Args[2]), &s); err != nil {
-		panic(err)
-	}
+// told returns a context that the first signal ends, as the command line does:
+// the second one has its plain effect.
+func told() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -106,9 +130,18 @@ func launcherMain() int {
 		}
 		cancel(interrupted{code})
 	}()
+	return ctx
+}
+
+// launcherMain runs the job of its script, until signals stop it.
+func launcherMain() int {
+	var s script
+	if err := json.Unmarshal([]byte(os.Args[2]), &s); err != nil {
+		panic(err)
+	}
 	job := s.job(nil)
 	job.Stdout, job.Stderr = os.Stdout, os.Stderr
-	outcome, err := Run(ctx, job)
+	outcome, err := Run(told(), job)
 	if err != nil {
 		panic(err)
 	}
@@ -128,6 +161,8 @@ func rankMain() int {
 		panic(err)
 	}
 	me := c.Start().Rank
+	ctx := told()
+	context.AfterFunc(ctx, func() { c.Told(context.Cause(ctx).Error()) })
 	pid := filepath.Join(s.Dir, "pid-"+strconv.Itoa(me))
 	os.WriteFile(pid+".new", []byte(strconv.Itoa(os.Getpid())), 0o666)
 	os.Rename(pid+".new", pid)

@@ -17,6 +17,9 @@ type Placer interface {
 
 // Placement is an agent that was asked for.
 type Placement interface {
+	// Running says whether the agent is known to have been started. From then on
+	// it is to be heard within the deadline, and before it may take its time.
+	Running() bool
 	// Ended is closed when the agent is gone, or will never come.
 	Ended() <-chan struct{}
 	// How says how it ended, after Ended: "was killed by signal 9 (killed)".
@@ -27,7 +30,6 @@ type Placement interface {
 
 // Local places agents on this machine, as child processes that lead process
 // groups of their own, so that a terminal's Ctrl-C reaches the launcher alone.
-// Such an agent registers at once: a StartWithin of a few deadlines will do.
 type Local struct {
 	Command []string  // what starts an agent: this program and a sub-command
 	Stderr  io.Writer // for what an agent itself has to complain about
@@ -49,6 +51,8 @@ func (l Local) Place(environment []string) (Placement, error) {
 }
 
 type localPlacement struct{ *child }
+
+func (localPlacement) Running() bool { return true }
 
 func (p localPlacement) Ended() <-chan struct{} { return p.ended }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -131,8 +130,7 @@ func (r *rank) hear(a *agent) {
 	for {
 		m := &pb.RankMessage{}
 		if err := r.link.read(m); err != nil {
-			var broken *net.OpError
-			if !errors.As(err, &broken) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if foreign(err) {
 				a.say(lostMessage(r.start.Rank, exitLost, "rank %d speaks garbage to its agent: %v", r.start.Rank, err))
 			}
 			return // its process has ended, or is silent from now on

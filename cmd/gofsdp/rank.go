@@ -20,12 +20,12 @@ import (
 type agentCommand struct{}
 
 // Run is a node's agent. Its ranks share windows of memory and control files.
-func (agentCommand) Run(*app) error {
+func (agentCommand) Run(a *app) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	os.Exit(launcher.RunAgent([]string{self, "rank"}, sharedFiles))
+	os.Exit(launcher.RunAgent(a.ctx, []string{self, "rank"}, sharedFiles))
 	return nil
 }
 

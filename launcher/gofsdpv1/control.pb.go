@@ -36,6 +36,7 @@ type AgentMessage struct {
 	//	*AgentMessage_FromRank
 	//	*AgentMessage_Exited
 	//	*AgentMessage_Lost
+	//	*AgentMessage_Told
 	Kind          isAgentMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -132,6 +133,15 @@ func (x *AgentMessage) GetLost() *Lost {
 	return nil
 }
 
+func (x *AgentMessage) GetTold() *Told {
+	if x != nil {
+		if x, ok := x.Kind.(*AgentMessage_Told); ok {
+			return x.Told
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Kind interface {
 	isAgentMessage_Kind()
 }
@@ -160,6 +170,10 @@ type AgentMessage_Lost struct {
 	Lost *Lost `protobuf:"bytes,6,opt,name=lost,proto3,oneof"`
 }
 
+type AgentMessage_Told struct {
+	Told *Told `protobuf:"bytes,7,opt,name=told,proto3,oneof"`
+}
+
 func (*AgentMessage_Beat) isAgentMessage_Kind() {}
 
 func (*AgentMessage_Register) isAgentMessage_Kind() {}
@@ -171,6 +185,8 @@ func (*AgentMessage_FromRank) isAgentMessage_Kind() {}
 func (*AgentMessage_Exited) isAgentMessage_Kind() {}
 
 func (*AgentMessage_Lost) isAgentMessage_Kind() {}
+
+func (*AgentMessage_Told) isAgentMessage_Kind() {}
 
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -311,6 +327,7 @@ type RankMessage struct {
 	//	*RankMessage_Give
 	//	*RankMessage_Report
 	//	*RankMessage_Done
+	//	*RankMessage_Told
 	Kind          isRankMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -389,6 +406,15 @@ func (x *RankMessage) GetDone() *Done {
 	return nil
 }
 
+func (x *RankMessage) GetTold() *Told {
+	if x != nil {
+		if x, ok := x.Kind.(*RankMessage_Told); ok {
+			return x.Told
+		}
+	}
+	return nil
+}
+
 type isRankMessage_Kind interface {
 	isRankMessage_Kind()
 }
@@ -409,6 +435,10 @@ type RankMessage_Done struct {
 	Done *Done `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
 }
 
+type RankMessage_Told struct {
+	Told *Told `protobuf:"bytes,5,opt,name=told,proto3,oneof"`
+}
+
 func (*RankMessage_Beat) isRankMessage_Kind() {}
 
 func (*RankMessage_Give) isRankMessage_Kind() {}
@@ -416,6 +446,8 @@ func (*RankMessage_Give) isRankMessage_Kind() {}
 func (*RankMessage_Report) isRankMessage_Kind() {}
 
 func (*RankMessage_Done) isRankMessage_Kind() {}
+
+func (*RankMessage_Told) isRankMessage_Kind() {}
 
 // ToRank is what an agent tells a rank.
 type ToRank struct {
@@ -882,6 +914,52 @@ func (x *Lost) GetReason() string {
 	return ""
 }
 
+// Told says that somebody told the sender's process to end, and how. It goes on
+// until the launcher asks all to stop.
+type Told struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	How           string                 `protobuf:"bytes,1,opt,name=how,proto3" json:"how,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Told) Reset() {
+	*x = Told{}
+	mi := &file_control_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Told) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Told) ProtoMessage() {}
+
+func (x *Told) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Told.ProtoReflect.Descriptor instead.
+func (*Told) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Told) GetHow() string {
+	if x != nil {
+		return x.How
+	}
+	return ""
+}
+
 // StartRanks is the second phase of the start.
 type StartRanks struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -894,7 +972,7 @@ type StartRanks struct {
 
 func (x *StartRanks) Reset() {
 	*x = StartRanks{}
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +984,7 @@ func (x *StartRanks) String() string {
 func (*StartRanks) ProtoMessage() {}
 
 func (x *StartRanks) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +997,7 @@ func (x *StartRanks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRanks.ProtoReflect.Descriptor instead.
 func (*StartRanks) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{10}
+	return file_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartRanks) GetRanks() []*Start {
@@ -966,7 +1044,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1056,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1069,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{11}
+	return file_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Start) GetRun() string {
@@ -1103,7 +1181,7 @@ type Give struct {
 
 func (x *Give) Reset() {
 	*x = Give{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1193,7 @@ func (x *Give) String() string {
 func (*Give) ProtoMessage() {}
 
 func (x *Give) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1206,7 @@ func (x *Give) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Give.ProtoReflect.Descriptor instead.
 func (*Give) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Give) GetKey() string {
@@ -1156,7 +1234,7 @@ type Gathered struct {
 
 func (x *Gathered) Reset() {
 	*x = Gathered{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1246,7 @@ func (x *Gathered) String() string {
 func (*Gathered) ProtoMessage() {}
 
 func (x *Gathered) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1259,7 @@ func (x *Gathered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gathered.ProtoReflect.Descriptor instead.
 func (*Gathered) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Gathered) GetKey() string {
@@ -1209,7 +1287,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1299,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1312,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Report) GetKind() string {
@@ -1262,7 +1340,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1352,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1365,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Done) GetCode() int32 {
@@ -1313,7 +1391,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1403,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1416,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 // Abort says that the run has failed; whoever hears it exits with 6.
@@ -1351,7 +1429,7 @@ type Abort struct {
 
 func (x *Abort) Reset() {
 	*x = Abort{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1441,7 @@ func (x *Abort) String() string {
 func (*Abort) ProtoMessage() {}
 
 func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1454,7 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abort.ProtoReflect.Descriptor instead.
 func (*Abort) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Abort) GetReason() string {
@@ -1390,14 +1468,15 @@ var File_control_proto protoreflect.FileDescriptor
 
 const file_control_proto_rawDesc = "" +
 	"\n" +
-	"\rcontrol.proto\x12\tgofsdp.v1\"\x9f\x02\n" +
+	"\rcontrol.proto\x12\tgofsdp.v1\"\xc6\x02\n" +
 	"\fAgentMessage\x12%\n" +
 	"\x04beat\x18\x01 \x01(\v2\x0f.gofsdp.v1.BeatH\x00R\x04beat\x121\n" +
 	"\bregister\x18\x02 \x01(\v2\x13.gofsdp.v1.RegisterH\x00R\bregister\x12%\n" +
 	"\x04line\x18\x03 \x01(\v2\x0f.gofsdp.v1.LineH\x00R\x04line\x122\n" +
 	"\tfrom_rank\x18\x04 \x01(\v2\x13.gofsdp.v1.FromRankH\x00R\bfromRank\x12+\n" +
 	"\x06exited\x18\x05 \x01(\v2\x11.gofsdp.v1.ExitedH\x00R\x06exited\x12%\n" +
-	"\x04lost\x18\x06 \x01(\v2\x0f.gofsdp.v1.LostH\x00R\x04lostB\x06\n" +
+	"\x04lost\x18\x06 \x01(\v2\x0f.gofsdp.v1.LostH\x00R\x04lost\x12%\n" +
+	"\x04told\x18\a \x01(\v2\x0f.gofsdp.v1.ToldH\x00R\x04toldB\x06\n" +
 	"\x04kind\"\xeb\x01\n" +
 	"\aToAgent\x12%\n" +
 	"\x04beat\x18\x01 \x01(\v2\x0f.gofsdp.v1.BeatH\x00R\x04beat\x12-\n" +
@@ -1405,12 +1484,13 @@ const file_control_proto_rawDesc = "" +
 	"\bgathered\x18\x03 \x01(\v2\x13.gofsdp.v1.GatheredH\x00R\bgathered\x12%\n" +
 	"\x04stop\x18\x04 \x01(\v2\x0f.gofsdp.v1.StopH\x00R\x04stop\x12(\n" +
 	"\x05abort\x18\x05 \x01(\v2\x10.gofsdp.v1.AbortH\x00R\x05abortB\x06\n" +
-	"\x04kind\"\xb7\x01\n" +
+	"\x04kind\"\xde\x01\n" +
 	"\vRankMessage\x12%\n" +
 	"\x04beat\x18\x01 \x01(\v2\x0f.gofsdp.v1.BeatH\x00R\x04beat\x12%\n" +
 	"\x04give\x18\x02 \x01(\v2\x0f.gofsdp.v1.GiveH\x00R\x04give\x12+\n" +
 	"\x06report\x18\x03 \x01(\v2\x11.gofsdp.v1.ReportH\x00R\x06report\x12%\n" +
-	"\x04done\x18\x04 \x01(\v2\x0f.gofsdp.v1.DoneH\x00R\x04doneB\x06\n" +
+	"\x04done\x18\x04 \x01(\v2\x0f.gofsdp.v1.DoneH\x00R\x04done\x12%\n" +
+	"\x04told\x18\x05 \x01(\v2\x0f.gofsdp.v1.ToldH\x00R\x04toldB\x06\n" +
 	"\x04kind\"\xe5\x01\n" +
 	"\x06ToRank\x12%\n" +
 	"\x04beat\x18\x01 \x01(\v2\x0f.gofsdp.v1.BeatH\x00R\x04beat\x12(\n" +
@@ -1438,7 +1518,9 @@ const file_control_proto_rawDesc = "" +
 	"\x04Lost\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"j\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x18\n" +
+	"\x04Told\x12\x10\n" +
+	"\x03how\x18\x01 \x01(\tR\x03how\"j\n" +
 	"\n" +
 	"StartRanks\x12&\n" +
 	"\x05ranks\x18\x01 \x03(\v2\x10.gofsdp.v1.StartR\x05ranks\x12 \n" +
@@ -1493,7 +1575,7 @@ func file_control_proto_rawDescGZIP() []byte {
 	return file_control_proto_rawDescData
 }
 
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_control_proto_goTypes = []any{
 	(*AgentMessage)(nil), // 0: gofsdp.v1.AgentMessage
 	(*ToAgent)(nil),      // 1: gofsdp.v1.ToAgent
@@ -1505,14 +1587,15 @@ var file_control_proto_goTypes = []any{
 	(*FromRank)(nil),     // 7: gofsdp.v1.FromRank
 	(*Exited)(nil),       // 8: gofsdp.v1.Exited
 	(*Lost)(nil),         // 9: gofsdp.v1.Lost
-	(*StartRanks)(nil),   // 10: gofsdp.v1.StartRanks
-	(*Start)(nil),        // 11: gofsdp.v1.Start
-	(*Give)(nil),         // 12: gofsdp.v1.Give
-	(*Gathered)(nil),     // 13: gofsdp.v1.Gathered
-	(*Report)(nil),       // 14: gofsdp.v1.Report
-	(*Done)(nil),         // 15: gofsdp.v1.Done
-	(*Stop)(nil),         // 16: gofsdp.v1.Stop
-	(*Abort)(nil),        // 17: gofsdp.v1.Abort
+	(*Told)(nil),         // 10: gofsdp.v1.Told
+	(*StartRanks)(nil),   // 11: gofsdp.v1.StartRanks
+	(*Start)(nil),        // 12: gofsdp.v1.Start
+	(*Give)(nil),         // 13: gofsdp.v1.Give
+	(*Gathered)(nil),     // 14: gofsdp.v1.Gathered
+	(*Report)(nil),       // 15: gofsdp.v1.Report
+	(*Done)(nil),         // 16: gofsdp.v1.Done
+	(*Stop)(nil),         // 17: gofsdp.v1.Stop
+	(*Abort)(nil),        // 18: gofsdp.v1.Abort
 }
 var file_control_proto_depIdxs = []int32{
 	4,  // 0: gofsdp.v1.AgentMessage.beat:type_name -> gofsdp.v1.Beat
@@ -1521,29 +1604,31 @@ var file_control_proto_depIdxs = []int32{
 	7,  // 3: gofsdp.v1.AgentMessage.from_rank:type_name -> gofsdp.v1.FromRank
 	8,  // 4: gofsdp.v1.AgentMessage.exited:type_name -> gofsdp.v1.Exited
 	9,  // 5: gofsdp.v1.AgentMessage.lost:type_name -> gofsdp.v1.Lost
-	4,  // 6: gofsdp.v1.ToAgent.beat:type_name -> gofsdp.v1.Beat
-	10, // 7: gofsdp.v1.ToAgent.start:type_name -> gofsdp.v1.StartRanks
-	13, // 8: gofsdp.v1.ToAgent.gathered:type_name -> gofsdp.v1.Gathered
-	16, // 9: gofsdp.v1.ToAgent.stop:type_name -> gofsdp.v1.Stop
-	17, // 10: gofsdp.v1.ToAgent.abort:type_name -> gofsdp.v1.Abort
-	4,  // 11: gofsdp.v1.RankMessage.beat:type_name -> gofsdp.v1.Beat
-	12, // 12: gofsdp.v1.RankMessage.give:type_name -> gofsdp.v1.Give
-	14, // 13: gofsdp.v1.RankMessage.report:type_name -> gofsdp.v1.Report
-	15, // 14: gofsdp.v1.RankMessage.done:type_name -> gofsdp.v1.Done
-	4,  // 15: gofsdp.v1.ToRank.beat:type_name -> gofsdp.v1.Beat
-	11, // 16: gofsdp.v1.ToRank.start:type_name -> gofsdp.v1.Start
-	13, // 17: gofsdp.v1.ToRank.gathered:type_name -> gofsdp.v1.Gathered
-	16, // 18: gofsdp.v1.ToRank.stop:type_name -> gofsdp.v1.Stop
-	17, // 19: gofsdp.v1.ToRank.abort:type_name -> gofsdp.v1.Abort
-	2,  // 20: gofsdp.v1.FromRank.message:type_name -> gofsdp.v1.RankMessage
-	11, // 21: gofsdp.v1.StartRanks.ranks:type_name -> gofsdp.v1.Start
-	0,  // 22: gofsdp.v1.Control.Attend:input_type -> gofsdp.v1.AgentMessage
-	1,  // 23: gofsdp.v1.Control.Attend:output_type -> gofsdp.v1.ToAgent
-	23, // [23:24] is the sub-list for method output_type
-	22, // [22:23] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	10, // 6: gofsdp.v1.AgentMessage.told:type_name -> gofsdp.v1.Told
+	4,  // 7: gofsdp.v1.ToAgent.beat:type_name -> gofsdp.v1.Beat
+	11, // 8: gofsdp.v1.ToAgent.start:type_name -> gofsdp.v1.StartRanks
+	14, // 9: gofsdp.v1.ToAgent.gathered:type_name -> gofsdp.v1.Gathered
+	17, // 10: gofsdp.v1.ToAgent.stop:type_name -> gofsdp.v1.Stop
+	18, // 11: gofsdp.v1.ToAgent.abort:type_name -> gofsdp.v1.Abort
+	4,  // 12: gofsdp.v1.RankMessage.beat:type_name -> gofsdp.v1.Beat
+	13, // 13: gofsdp.v1.RankMessage.give:type_name -> gofsdp.v1.Give
+	15, // 14: gofsdp.v1.RankMessage.report:type_name -> gofsdp.v1.Report
+	16, // 15: gofsdp.v1.RankMessage.done:type_name -> gofsdp.v1.Done
+	10, // 16: gofsdp.v1.RankMessage.told:type_name -> gofsdp.v1.Told
+	4,  // 17: gofsdp.v1.ToRank.beat:type_name -> gofsdp.v1.Beat
+	12, // 18: gofsdp.v1.ToRank.start:type_name -> gofsdp.v1.Start
+	14, // 19: gofsdp.v1.ToRank.gathered:type_name -> gofsdp.v1.Gathered
+	17, // 20: gofsdp.v1.ToRank.stop:type_name -> gofsdp.v1.Stop
+	18, // 21: gofsdp.v1.ToRank.abort:type_name -> gofsdp.v1.Abort
+	2,  // 22: gofsdp.v1.FromRank.message:type_name -> gofsdp.v1.RankMessage
+	12, // 23: gofsdp.v1.StartRanks.ranks:type_name -> gofsdp.v1.Start
+	0,  // 24: gofsdp.v1.Control.Attend:input_type -> gofsdp.v1.AgentMessage
+	1,  // 25: gofsdp.v1.Control.Attend:output_type -> gofsdp.v1.ToAgent
+	25, // [25:26] is the sub-list for method output_type
+	24, // [24:25] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -1558,6 +1643,7 @@ func file_control_proto_init() {
 		(*AgentMessage_FromRank)(nil),
 		(*AgentMessage_Exited)(nil),
 		(*AgentMessage_Lost)(nil),
+		(*AgentMessage_Told)(nil),
 	}
 	file_control_proto_msgTypes[1].OneofWrappers = []any{
 		(*ToAgent_Beat)(nil),
@@ -1571,6 +1657,7 @@ func file_control_proto_init() {
 		(*RankMessage_Give)(nil),
 		(*RankMessage_Report)(nil),
 		(*RankMessage_Done)(nil),
+		(*RankMessage_Told)(nil),
 	}
 	file_control_proto_msgTypes[3].OneofWrappers = []any{
 		(*ToRank_Beat)(nil),
@@ -1585,7 +1672,7 @@ func file_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
