@@ -9,31 +9,31 @@ import (
 	"github.com/gofsdp/gofsdp/internal/pairwise"
 )
 
-// way is a way to train: a plan's options, how its ranks stand, and into how
+// variant is a way to train: a plan's options, how its ranks stand, and into how
 // many micro-batches each cuts its part of a step.
-type way struct {
+type variant struct {
 	Options
 	ranks, nodes, micros int // nodes 0: as many as ranks
 }
 
-// ways are what ways to train differ in. A new factor is a line here.
-var ways = []pairwise.Factor[way]{
-	pairwise.Of("ranks", func(w *way, n int) { w.ranks = n }, 1, 2, 3, 4, 6, 8),
-	pairwise.Of("nodes", func(w *way, n int) { w.nodes = n }, 1, 2, 0),
-	pairwise.Of("strategy", func(w *way, s Strategy) { w.Strategy = s }, Strategies()...),
-	pairwise.Of("micro-batches", func(w *way, n int) { w.micros = n }, 1, 3),
-	pairwise.Of("reduced late", func(w *way, x bool) { w.LateReduce = x }, false, true),
-	pairwise.Of("weights kept", func(w *way, x bool) { w.KeepWeights = x }, false, true),
-	pairwise.Of("prefetch", func(w *way, n int) { w.Prefetch = n }, 0, 1, 3),
-	pairwise.Of("recompute", func(w *way, r Recompute) { w.Recompute = r }, RecomputeNone, RecomputeSelective, RecomputeBlock),
-	pairwise.Of("type", func(w *way, x device.DType) { w.Type = x }, device.F32, device.BF16),
-	pairwise.Of("rounded at random", func(w *way, x bool) { w.Optimizer.Stochastic = x }, false, true),
-	pairwise.Of("tied", func(w *way, x bool) { w.Model = twoBlocks(x) }, false, true),
+// factors are what ways to train differ in. A new factor is a line here.
+var factors = []pairwise.Factor[variant]{
+	pairwise.Of("ranks", func(w *variant, n int) { w.ranks = n }, 1, 2, 3, 4, 6, 8),
+	pairwise.Of("nodes", func(w *variant, n int) { w.nodes = n }, 1, 2, 0),
+	pairwise.Of("strategy", func(w *variant, s Strategy) { w.Strategy = s }, Strategies()...),
+	pairwise.Of("micro-batches", func(w *variant, n int) { w.micros = n }, 1, 3),
+	pairwise.Of("reduced late", func(w *variant, x bool) { w.LateReduce = x }, false, true),
+	pairwise.Of("weights kept", func(w *variant, x bool) { w.KeepWeights = x }, false, true),
+	pairwise.Of("prefetch", func(w *variant, n int) { w.Prefetch = n }, 0, 1, 3),
+	pairwise.Of("recompute", func(w *variant, r Recompute) { w.Recompute = r }, RecomputeNone, RecomputeSelective, RecomputeBlock),
+	pairwise.Of("type", func(w *variant, x device.DType) { w.Type = x }, device.F32, device.BF16),
+	pairwise.Of("rounded at random", func(w *variant, x bool) { w.Optimizer.Stochastic = x }, false, true),
+	pairwise.Of("tied", func(w *variant, x bool) { w.Model = twoBlocks(x) }, false, true),
 }
 
 // possible leaves out ways that are another way again, and those that a
 // configuration cannot ask for.
-func possible(w way) bool {
+func possible(w variant) bool {
 	switch {
 	case w.nodes == 2 && (w.ranks < 4 || w.ranks%2 > 0),
 		w.ranks == 1 && (w.nodes != 1 || w.Strategy != FullShard),
@@ -45,7 +45,7 @@ func possible(w way) bool {
 
 // options returns the plan's options, sizes of which nothing is a multiple, and
 // the sequences of a step of all ranks.
-func (w way) options() (o Options, sequences int) {
+func (w variant) options() (o Options, sequences int) {
 	sequences = 24
 	if w.ranks%3 == 0 {
 		sequences = 18
@@ -61,7 +61,7 @@ func (w way) options() (o Options, sequences int) {
 
 // plainest returns the simplest way that adds up in the same order: of the
 // column "between micro-batches", if there are several.
-func (w way) plainest() way {
+func (w variant) plainest() variant {
 	o, _ := w.options()
 	w.Recompute, w.KeepWeights, w.Prefetch, w.LateReduce = RecomputeNone, false, 0, false
 	for _, w.Strategy = range Strategies() {
@@ -78,7 +78,7 @@ const coverSteps = 20
 // outcomes are those of ways that others are compared with.
 type outcomes map[string]outcome
 
-func (all outcomes) of(t *testing.T, w way, sequences int) outcome {
+func (all outcomes) of(t *testing.T, w variant, sequences int) outcome {
 	o, _ := w.options()
 	o.Seqs = sequences / w.ranks / w.micros
 	key := fmt.Sprintf("%+v %d", o, sequences)
@@ -92,9 +92,9 @@ func (all outcomes) of(t *testing.T, w way, sequences int) outcome {
 // every other that adds up in the same order. FULL=1 tries all ways, and FULL=2/5
 // the second fifth of them; ways with one plan are one.
 func TestEveryWayToTrainComesToOneRanksNumbers(t *testing.T) {
-	cases, known, tried := pairwise.Cover(ways, possible, 0), outcomes{}, map[string]bool{}
+	cases, known, tried := pairwise.Cover(factors, possible, 0), outcomes{}, map[string]bool{}
 	if full := os.Getenv("FULL"); full != "" {
-		cases = pairwise.Product(ways, possible)
+		cases = pairwise.Product(factors, possible)
 		var at, of int
 		if n, _ := fmt.Sscanf(full, "%d/%d", &at, &of); n == 2 {
 			cases = cases[len(cases)*(at-1)/of : len(cases)*at/of]
@@ -120,7 +120,7 @@ func TestEveryWayToTrainComesToOneRanksNumbers(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			got := trained(t, o, coverSteps, sequences, nil)
 			same(t, "the plainest way that adds up in the same order", got, known.of(t, c.It.plainest(), sequences))
-			one := way{Options: Options{Model: o.Model, Type: o.Type, Optimizer: o.Optimizer}, ranks: 1, nodes: 1, micros: 1}
+			one := variant{Options: Options{Model: o.Model, Type: o.Type, Optimizer: o.Optimizer}, ranks: 1, nodes: 1, micros: 1}
 			near(t, "one rank", o.Type, got, known.of(t, one, sequences))
 		})
 	}

@@ -42,7 +42,7 @@ func delayed(g ground, seed uint64, longest time.Duration) ground {
 			return nil, comms, nil, err
 		}
 		d := device.NewDelayer(dev, seed+uint64(rank), longest)
-		return d, comms, func() error { return errors.Join(d.Close(), leave()) }, nil
+		return d, comms, func() error { return errors.Join(leave(), d.Close()) }, nil
 	}
 }
 
