@@ -116,10 +116,13 @@ func NewRun() *Run {
 	}
 }
 
-// End notes how and when the run ended.
+// End notes how and when the run ended, and with it an attempt under way.
 func (r *Run) End(o Outcome) {
 	r.Ended = Known(time.Now())
 	r.Outcome = o
+	if n := len(r.Attempts); n > 0 && r.Attempts[n-1].Outcome.State == Running {
+		r.Attempts[n-1].End(o)
+	}
 }
 
 // WriteRun writes run.json, in place of an earlier one.

@@ -18,39 +18,50 @@ import (
 const directoryVariable = "GOFSDP_RUN_DIRECTORY"
 
 // launch runs what was checked as processes of this machine: this one is the
-// launcher, which starts an agent, which starts the ranks. It leaves the record,
-// unless the first rank has.
+// launcher, which starts an agent, which starts the ranks. While they run, the
+// first rank has run.json; then the launcher brings its part of the record
+// there, and says how it went where the first rank could not.
 func (j *job) launch(binding *config.Binding) error {
+	j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
+	const nodes = 1
+	attempt, err := beginAttempt(j.dir, j.rec.Attempts, nodes, j.cfg.Scaling.Workers)
+	if err == nil {
+		err = j.start(binding, nodes, attempt)
+	}
+	os.Remove(j.reserve()) // its owner may have
+	code, reason := j.codeOf(err), ""
+	if code != 0 {
+		reason = j.oneLine(err)
+	}
+	how := record.OutcomeOf(code, reason)
+	rec, failed := record.LoadRun(j.dir.RunFile())
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	if said, known := rec.Outcome.ExitCode.Get(); !known || said != code {
+		rec.End(how)
+	}
+	return errors.Join(err, j.dir.Conclude(rec, attempt.end(how)))
+}
+
+// start runs the processes of an attempt to their end.
+func (j *job) start(binding *config.Binding, nodes int, attempt *attempt) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	dir := j.dir.Path() // which ranks find from where they are started, as this process does
-	j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
 	outcome, err := launcher.Run(j.ctx, launcher.Job{
-		Settings: j.cfg.Run.Processes, Run: filepath.Base(dir), Nodes: 1, Ranks: j.cfg.Scaling.Workers, Mesh: j.run.Plan.Mesh.String(),
+		Settings: j.cfg.Run.Processes, Run: filepath.Base(dir), Attempt: len(attempt.before),
+		Nodes: nodes, Ranks: j.cfg.Scaling.Workers, Mesh: j.run.Plan.Mesh.String(),
 		Config: binding.Marshal(), Environment: []string{directoryVariable + "=" + dir}, Dir: dir,
 		Placer: launcher.Local{Command: []string{self, "agent"}, Stderr: j.err}, Stdout: j.out, Stderr: j.err,
+		OnReport: attempt.report,
 	})
 	if err == nil && outcome.Code != 0 {
 		err = outcomeError(outcome)
 	}
-	// The first rank writes how it went; where it could not, it is written here.
-	rec, failed := j.dir.ReadRun()
-	if failed != nil {
-		return errors.Join(err, failed)
-	}
-	os.Remove(j.reserve()) // its owner may have
-	code := j.codeOf(err)
-	if said, known := rec.Outcome.ExitCode.Get(); known && said == code {
-		return err
-	}
-	reason := ""
-	if code != 0 {
-		reason = j.oneLine(err)
-	}
-	rec.End(record.OutcomeOf(code, reason))
-	return errors.Join(err, j.dir.WriteRun(rec))
+	return err
 }
 
 // outcomeError is how a run of several processes failed.

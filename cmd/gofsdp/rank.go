@@ -81,6 +81,17 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}()
 	a.ctx = ctx
 
+	here, err := thisMachine()
+	if err != nil {
+		return err
+	}
+	if err := introduce(client, here); err != nil {
+		return err
+	}
+	scaling := cfg.Scaling
+	if scaling.ISA, err = agreeOnISA(ctx, client, scaling.ISA, here); err != nil {
+		return err
+	}
 	mesh, err := fsdp.ParseMesh(start.Mesh)
 	if err != nil {
 		return err
@@ -105,9 +116,9 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	// A rank that waits for a peer keeps one of Go's processors until the runtime
 	// notices; with a few more its other streams go on meanwhile. The threads that
 	// compute are counted before.
-	cfg.Scaling.Threads = threadsOf(cfg.Scaling)
+	scaling.Threads = threadsOf(scaling)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), processors))
-	dev, err := openDeviceIn(node.Window, cfg.Scaling)
+	dev, err := openDeviceIn(node.Window, scaling)
 	if err != nil {
 		return err
 	}
@@ -164,12 +175,17 @@ func (a *app) follow(cfg *config.Config, r *train.Run) error {
 	return err
 }
 
-// adopt opens the directory that the launcher has made.
+// adopt opens the directory that the launcher has made, and takes over run.json:
+// while ranks run the launcher has attempts.json.
 func (j *job) adopt(path string) (err error) {
 	if j.dir, err = record.Open(path); err != nil {
 		return err
 	}
-	if j.rec, err = j.dir.ReadRun(); err != nil {
+	if j.rec, err = record.LoadRun(j.dir.RunFile()); err != nil {
+		return err
+	}
+	j.describe() // by what the ranks have agreed on
+	if err := j.dir.WriteRun(j.rec); err != nil {
 		return err
 	}
 	j.recorder, err = train.NewRecorder(j.dir, j.began, j.cfg.Tree())

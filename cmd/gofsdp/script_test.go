@@ -28,7 +28,9 @@ import (
 // then look at the difference.
 var rewrite = flag.Bool("rewrite", false, "write what the program says now into testdata")
 
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"gofsdp": main}) }
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gofsdp": main, differingCommand: differingMain})
+}
 
 // TestScripts runs the sessions of a user in testdata/script. Beside
 // testscript's own commands they have these:

@@ -102,7 +102,7 @@ func openDeviceIn(window *device.Window, s config.Scaling) (device.Device, error
 		return nil, asUser(fmt.Errorf("threads: %d is not between 0, which takes all cores, and %d", s.Threads, mostThreads))
 	}
 	o := cpu.Options{Threads: s.Threads, Window: window}
-	if s.ISA != "auto" {
+	if s.ISA != autoISA {
 		o.ISA = s.ISA
 		if err := checkISA(s.ISA, cpu.Detect()); err != nil {
 			return nil, asUser(err)

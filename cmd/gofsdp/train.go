@@ -81,6 +81,11 @@ func (c *trainCommand) Run(a *app) (err error) {
 		return asUser(err)
 	}
 	j := &job{app: a, cfg: cfg, run: r, dev: dev, rec: record.NewRun(), began: began}
+	if cfg.Scaling.Workers == 1 {
+		if err := j.alone(); err != nil {
+			return err
+		}
+	}
 	if err := j.create(c.File, binding); err != nil {
 		return asUser(err)
 	}
@@ -166,7 +171,7 @@ func (j *job) create(file string, binding *config.Binding) (err error) {
 		return err
 	}
 	j.rec.ConfigHash = record.Known(hash)
-	j.run.Describe(j.rec)
+	j.describe()
 	return j.dir.WriteRun(j.rec)
 }
 
