@@ -63,7 +63,7 @@ func Run(ctx context.Context, s Settings, open Open, log func(format string, arg
 			return nil, err
 		}
 	}
-	r := &Results{Format: Format, Time: time.Now().UTC().Truncate(time.Second), Host: record.ThisHost(), Build: record.ThisBuild(), Short: s.Short}
+	r := NewResults(s.Short)
 	if err := b.machine(r); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (b *bench) machine(r *Results) error {
 		err := b.with(threads, func(dev device.Device, l Limits) error {
 			info := dev.Info()
 			if threads == b.Threads {
-				r.Device = deviceOf(info)
+				r.Device = DeviceOf(info)
 			}
 			if done[info.Threads] {
 				return nil
@@ -154,14 +154,19 @@ func (b *bench) limits(threads int, l Limits) (Machine, error) {
 
 // options returns those of a training plan, with decoding beside it if asked.
 func (b *bench) options(typ device.DType, decode bool) fsdp.Options {
-	o := fsdp.Options{
-		Model: b.config, Type: typ, Train: true, Seqs: b.Sequences, SeqLen: b.Length, Recompute: b.Recompute,
-		Optimizer: fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1},
-	}
+	o := trainOptions(b.config, typ, b.Sequences, b.Length, b.Recompute)
 	if decode {
 		o.Decoding = train.Decoding(b.Length)
 	}
 	return o
+}
+
+// trainOptions returns those of a plan that trains on one rank.
+func trainOptions(c model.Config, typ device.DType, sequences, length int, r fsdp.Recompute) fsdp.Options {
+	return fsdp.Options{
+		Model: c, Type: typ, Train: true, Seqs: sequences, SeqLen: length, Recompute: r,
+		Optimizer: fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1},
+	}
 }
 
 // workload measures training in one precision.

@@ -219,13 +219,27 @@ func example() *Results {
 				{InNone, "Copy", "N=64", "Src f32, Dst f32", 1, 0, 512, ByMemory, Timing{sp(0.000001), sp(1.3)}, Timing{}, 0, 0},
 			},
 		}, {Model: "own", Watched: sp(1), Startup: Startup{Target: record.Unknown[float64]("no target is set for this model")}}},
+		Collectives: []Collective{
+			{"all-gather", 2, 1, 1 << 20, 1 << 19, sp(0.0001), sp(0.00008), sp(0.8)},
+			{"all-reduce", 2, 1, 256 << 20, 256 << 20, sp(0.04), sp(0.03), sp(0.75)},
+			{"all-gather", 4, 1, 1 << 20, 3 << 18, sp(0.0003), sp(0.0001), sp(0.33)},
+		},
+		Ranks: &RankedWorkload{
+			Model: "bench-98m", Parameters: 97745664, Sequences: 2, Length: 512, Precision: "f32", Recompute: "none", Threads: 1, FLOPsPerToken: 6.1e8,
+			Steps: []RankedStep{
+				{1, "1x1", "no_shard", 3 << 30, Step{sp(4), sp(256), sp(100e9), sp(0.8), sp(0.99), sp(0.81)}, sp(1), sp(1)},
+				{2, "1x2", "full_shard", 2 << 30, Step{sp(4.2), sp(490), sp(190e9), sp(0.78), sp(0.98), sp(0.8)}, sp(1.9), sp(1.02)},
+			},
+		},
 	}
 }
+
+var sameValues = cmp.AllowUnexported(record.Value[float64]{}, record.Value[string]{}, record.Value[int]{}, record.Value[int64]{}, record.Value[bool]{})
 
 // The format's golden file stays readable: whoever changes it counts Format up
 // and keeps the old file.
 func TestTheFormatIsTheGoldenOnes(t *testing.T) {
-	golden := filepath.Join("testdata", "results.v1.json")
+	golden := filepath.Join("testdata", "results.v2.json")
 	want, err := os.ReadFile(golden)
 	if err != nil {
 		t.Fatal(err)
@@ -245,8 +259,25 @@ func TestTheFormatIsTheGoldenOnes(t *testing.T) {
 	if err := json.Unmarshal(want, &read); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(example(), &read, cmp.Comparer(func(a, b record.Value[float64]) bool { return a == b }), cmp.AllowUnexported(
-		record.Value[string]{}, record.Value[int]{}, record.Value[int64]{}, record.Value[bool]{})); diff != "" {
+	if diff := cmp.Diff(example(), &read, sameValues); diff != "" {
+		t.Errorf("%s (-example +read):\n%s", golden, diff)
+	}
+}
+
+// Format 1 was of one rank: it had all but what several ranks measure.
+func TestTheFormerFormatIsStillRead(t *testing.T) {
+	golden := filepath.Join("testdata", "results.v1.json")
+	text, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read Results
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	want := example()
+	want.Format, want.Collectives, want.Ranks = 1, nil, nil
+	if diff := cmp.Diff(want, &read, sameValues); diff != "" {
 		t.Errorf("%s (-example +read):\n%s", golden, diff)
 	}
 }

@@ -1,5 +1,6 @@
 // Package bench measures a machine and what gofsdp gets out of it: the raw
-// peaks, each operation against its limit, and the training step.
+// peaks, each operation against its limit, the training step, what ranks do
+// together by size, and the step by strategy and number of ranks.
 //
 // Every share is of a limit measured in the same process, just before and just
 // after what it is compared with: a machine that others use too, or that
@@ -11,6 +12,13 @@
 // times each one as it is launched, and what was launched is then run again by
 // itself.
 //
+// What several ranks do is measured by processes, as they train. A Member is a
+// rank's process: it measures its part of all cases, which take turns so that
+// what disturbs the machine disturbs all of them, and reports Samples; Results
+// puts those of all ranks together. The limit of a collective is the time in
+// which the same ranks, all at once, copy between buffers larger than the caches
+// the bytes that each must read from others.
+//
 // The package may import whatever it measures. It must not choose a device:
-// whoever calls it opens one. No verdict is built on absolute times.
+// whoever calls it opens one, and starts the processes of ranks. No verdict is built on absolute times.
 package bench

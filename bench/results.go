@@ -9,19 +9,28 @@ import (
 )
 
 // Format is the format of the results that this package writes.
-const Format = 1
+const Format = 2
 
-// Results is everything that one process measured. Times are in seconds, rates
+// Results is everything that one command measured. Times are in seconds, rates
 // in FLOP/s, bytes/s and tokens/s, shares and parts from 0 to 1.
 type Results struct {
-	Format    int          `json:"format"`
-	Time      time.Time    `json:"time"`
-	Host      record.Host  `json:"host"`
-	Build     record.Build `json:"build"`
-	Device    Device       `json:"device"`
-	Short     bool         `json:"short"` // few repetitions of little work: not to be judged by
-	Machine   []Machine    `json:"machine"`
-	Workloads []Workload   `json:"workloads"`
+	Format int          `json:"format"`
+	Time   time.Time    `json:"time"`
+	Host   record.Host  `json:"host"`
+	Build  record.Build `json:"build"`
+	Device Device       `json:"device"`
+	Short  bool         `json:"short"` // few repetitions of little work: not to be judged by
+
+	// What was measured; the rest is absent.
+	Machine     []Machine       `json:"machine,omitempty"`
+	Workloads   []Workload      `json:"workloads,omitempty"`
+	Collectives []Collective    `json:"collectives,omitempty"`
+	Ranks       *RankedWorkload `json:"ranks,omitempty"`
+}
+
+// NewResults returns results of now and here, with nothing measured yet.
+func NewResults(short bool) *Results {
+	return &Results{Format: Format, Time: time.Now().UTC().Truncate(time.Second), Host: record.ThisHost(), Build: record.ThisBuild(), Short: short}
 }
 
 // Device is device.Info as it is recorded.
@@ -34,7 +43,8 @@ type Device struct {
 	BF16Native bool   `json:"bf16_native"`
 }
 
-func deviceOf(i device.Info) Device {
+// DeviceOf returns what is recorded of a device.
+func DeviceOf(i device.Info) Device {
 	return Device{Name: i.Name, Kind: i.Kind, ISA: i.ISA, Threads: i.Threads, Memory: i.Memory, BF16Native: i.BF16Native}
 }
 
@@ -101,6 +111,46 @@ type Kind struct {
 	Part    float64 `json:"part_of_step"`
 	Share   Spread  `json:"share_of_limit"`
 	Lost    float64 `json:"lost_part_of_step"` // the time beyond the limit
+}
+
+// Collective is one collective over the ranks of this machine, at one size.
+type Collective struct {
+	Kind    string `json:"kind"`
+	Ranks   int    `json:"ranks"`
+	Threads int    `json:"threads"`    // of a rank
+	Bytes   int64  `json:"bytes"`      // of the whole tensor
+	Reads   int64  `json:"read_bytes"` // the most that a rank must read from others; of an all-reduce, in both halves
+	// Seconds is until the slowest rank is done, as is Copy, in which all ranks at
+	// once copy what each must read from others. Share is Copy's of Seconds, pair
+	// by pair.
+	Seconds Spread `json:"seconds"`
+	Copy    Spread `json:"copy_seconds"`
+	Share   Spread `json:"share_of_limit"`
+}
+
+// RankedWorkload is the training of one model by strategies and numbers of ranks.
+type RankedWorkload struct {
+	Model         string       `json:"model"`
+	Parameters    int64        `json:"parameters"`
+	Sequences     int          `json:"sequences"` // of a rank's micro-batch; a step is one
+	Length        int          `json:"sequence_length"`
+	Precision     string       `json:"precision"`
+	Recompute     string       `json:"recompute"`
+	Threads       int          `json:"threads"` // of a rank
+	FLOPsPerToken float64      `json:"flops_per_token"`
+	Steps         []RankedStep `json:"steps"` // the first is of one rank, which the others are compared with
+}
+
+// RankedStep is the optimizer step by one strategy on one mesh.
+type RankedStep struct {
+	Ranks      int    `json:"ranks"`
+	Mesh       string `json:"mesh"` // across × within nodes
+	Strategy   string `json:"strategy"`
+	ArenaBytes int64  `json:"arena_bytes"` // of a rank
+	Step       Step   `json:"step"`        // of all ranks together
+	// Both are step by step, of the same round.
+	Speedup     Spread `json:"tokens_over_one_rank"`
+	OverNoShard Spread `json:"seconds_over_no_shard"` // on the same mesh
 }
 
 // Program says where an operation is from.

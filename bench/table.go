@@ -14,15 +14,22 @@ import (
 func (r *Results) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s, %s, %s\n", r.Device.Name, r.Device.ISA, train.Number(r.Host.CPUs, "CPU"), r.Host.Platform)
-	fmt.Fprintf(&b, "Figures are medians (least–greatest).\n\n")
-	t := newTable(&b)
-	t.row("f32 GFLOP/s", "bf16 GFLOP/s", "copy GB/s", "triad GB/s", "limits with")
-	for _, m := range r.Machine {
-		t.row(scaled(m.F32, 1e-9), scaled(m.BF16, 1e-9), scaled(m.Copy, 1e-9), scaled(m.Triad, 1e-9), train.Number(m.Threads, "thread"))
+	fmt.Fprintf(&b, "Figures are medians (least–greatest).\n")
+	if len(r.Machine) > 0 {
+		b.WriteByte('\n')
+		t := newTable(&b)
+		t.row("f32 GFLOP/s", "bf16 GFLOP/s", "copy GB/s", "triad GB/s", "limits with")
+		for _, m := range r.Machine {
+			t.row(scaled(m.F32, 1e-9), scaled(m.BF16, 1e-9), scaled(m.Copy, 1e-9), scaled(m.Triad, 1e-9), train.Number(m.Threads, "thread"))
+		}
+		t.end()
 	}
-	t.end()
 	for i := range r.Workloads {
 		r.Workloads[i].table(&b)
+	}
+	collectiveTables(&b, r.Collectives)
+	if r.Ranks != nil {
+		r.Ranks.table(&b)
 	}
 	if r.Short {
 		fmt.Fprintf(&b, "\nThis is the short form: it shows that everything runs, and its figures are not to be judged by.\n")

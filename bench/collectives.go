@@ -1,0 +1,290 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/train"
+)
+
+// CollectiveSettings say which collectives to measure, and how often. Cases are
+// counted through the meshes, of each through the kinds, of each through the
+// sizes.
+type CollectiveSettings struct {
+	Meshes  Meshes  // of one node; those of one rank have nothing to do
+	Sizes   []int64 // bytes of the whole tensor, multiples of 4
+	Threads int     // of each rank, whose device has them
+	Short   bool
+
+	// Of each case so many pairs are measured that Bytes bytes of tensors go
+	// through the collective, but within Least and Most.
+	Bytes       int64
+	Least, Most int
+	// Working is the memory that a rank goes through before it comes back to the
+	// same place: more than the caches hold.
+	Working int64
+}
+
+// FullCollectives is what collectives are judged by.
+func FullCollectives(m Meshes) CollectiveSettings {
+	return CollectiveSettings{
+		Meshes: m, Sizes: []int64{1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20}, Threads: 1,
+		Bytes: 4 << 30, Least: 20, Most: 500, Working: 256 << 20,
+	}
+}
+
+// ShortCollectives shows in seconds that all runs.
+func ShortCollectives(m Meshes) CollectiveSettings {
+	return CollectiveSettings{Meshes: m, Sizes: []int64{1 << 20, 4 << 20}, Threads: 1, Short: true, Least: 3, Most: 3, Working: 16 << 20}
+}
+
+// collectiveKind is a collective as it is measured.
+type collectiveKind struct {
+	name string
+	// of returns the collective over x for a rank of a group.
+	of func(x device.Tensor, rank, size int) collective.Op
+	// reads returns the elements that a rank reads from others, of length in all.
+	reads func(length int64, rank, size int) int64
+}
+
+// collectiveKinds are those that move data. Of an all-reduce both halves count:
+// a sum of the own part from all, then the others' parts of the sum.
+var collectiveKinds = []collectiveKind{
+	{"all-gather", func(x device.Tensor, rank, size int) collective.Op {
+		return &collective.AllGather{Own: partOf(x, rank, size), Data: x, Name: "bench"}
+	}, othersParts},
+	{"reduce-scatter", func(x device.Tensor, rank, size int) collective.Op {
+		return &collective.ReduceScatter{Data: x, Out: partOf(x, rank, size), Name: "bench"}
+	}, ownPartOfOthers},
+	{"all-reduce", func(x device.Tensor, _, _ int) collective.Op {
+		return &collective.AllReduce{Data: x, Name: "bench"}
+	}, func(length int64, rank, size int) int64 {
+		return ownPartOfOthers(length, rank, size) + othersParts(length, rank, size)
+	}},
+	{"broadcast", func(x device.Tensor, _, _ int) collective.Op {
+		return &collective.Broadcast{Data: x, Name: "bench"}
+	}, func(length int64, rank, _ int) int64 {
+		if rank == 0 {
+			return 0
+		}
+		return length
+	}},
+}
+
+func partOf(x device.Tensor, rank, size int) device.Tensor {
+	from, to := collective.Part(x.Len, rank, size)
+	return x.Slice(from, to-from)
+}
+
+func othersParts(length int64, rank, size int) int64 {
+	from, to := collective.Part(length, rank, size)
+	return length - (to - from)
+}
+
+func ownPartOfOthers(length int64, rank, size int) int64 {
+	from, to := collective.Part(length, rank, size)
+	return int64(size-1) * (to - from)
+}
+
+// cases calls f for each case in order.
+func (s *CollectiveSettings) cases(f func(i, mesh int, k collectiveKind, size int64) error) error {
+	i := 0
+	for m, mesh := range s.Meshes {
+		if mesh.Size() == 1 {
+			continue
+		}
+		for _, k := range collectiveKinds {
+			for _, size := range s.Sizes {
+				if err := f(i, m, k, size); err != nil {
+					return err
+				}
+				i++
+			}
+		}
+	}
+	return nil
+}
+
+// pairs is how often a collective of that size is measured.
+func (s *CollectiveSettings) pairs(size int64) int {
+	return int(min(max(s.Bytes/size, int64(s.Least)), int64(s.Most)))
+}
+
+// working is the memory that a rank goes through: at least the largest tensor.
+func (s *CollectiveSettings) working() int64 {
+	n := s.Working
+	for _, size := range s.Sizes {
+		n = max(n, size)
+	}
+	return n
+}
+
+// Check returns all that is wrong with the settings on a machine with that much
+// memory; 0: not known.
+func (s *CollectiveSettings) Check(memory int64) error {
+	var errs []error
+	for _, m := range s.Meshes {
+		if m.Along(fsdp.Across) != 1 {
+			errs = append(errs, fmt.Errorf("bench: collectives are measured within a node, not on a mesh of %v", m))
+		}
+	}
+	for _, size := range s.Sizes {
+		if size < 4 || size%4 != 0 {
+			errs = append(errs, fmt.Errorf("bench: a tensor of %d bytes, want a multiple of 4", size))
+		}
+	}
+	if need := 3 * s.working() * int64(s.Meshes.World()); len(errs) == 0 && memory > 0 && need > memory {
+		errs = append(errs, fmt.Errorf("bench: collectives of %s need %s of memory and this machine has %s; take fewer ranks or smaller sizes",
+			train.Number(s.Meshes.World(), "rank"), train.Bytes(need), train.Bytes(memory)))
+	}
+	return errors.Join(errs...)
+}
+
+// Measure takes this rank's part in all cases. The data is F32. Each collective
+// is followed by the copy that it is compared with, in memory of the rank's own;
+// both begin when all ranks have come.
+func (s *CollectiveSettings) Measure(ctx context.Context, m *Member) error {
+	c := &collector{CollectiveSettings: s, Member: m, stream: m.Device.NewStream("bench")}
+	var err error
+	if c.shared, err = m.Device.Alloc(s.working(), device.Shared); err != nil {
+		return err
+	}
+	if c.from, err = m.Device.Alloc(s.working(), device.Local); err != nil {
+		return err
+	}
+	if c.to, err = m.Device.Alloc(s.working(), device.Local); err != nil {
+		return err
+	}
+	for _, b := range []device.Buffer{c.shared, c.from, c.to} {
+		clear(b.Host) // takes its pages
+	}
+	err = s.cases(func(i, mesh int, k collectiveKind, size int64) error {
+		if err := m.Meet(ctx); err != nil || m.Rank >= s.Meshes[mesh].Size() {
+			return err
+		}
+		if m.Rank == 0 {
+			m.Log("%s of %g MB over %s", k.name, float64(size)/(1<<20), train.Number(s.Meshes[mesh].Size(), "rank"))
+		}
+		list, err := c.measure(s.Meshes.comms(mesh, m.Ends).Gather[fsdp.Within], k, size)
+		if err != nil {
+			return err
+		}
+		return m.Report(Sample{Case: i, Readings: list})
+	})
+	return errors.Join(err, m.Device.Free(c.shared), m.Device.Free(c.from), m.Device.Free(c.to))
+}
+
+// collector is one rank's Measure.
+type collector struct {
+	*CollectiveSettings
+	*Member
+	stream           device.Stream
+	shared, from, to device.Buffer
+}
+
+// measure measures one case. All that is to be done is queued before it is
+// waited for, as in a step, so that no rank is late because its host was.
+func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) ([]Reading, error) {
+	barrier, err := comm.Bind(&collective.Barrier{Name: "bench"})
+	if err != nil {
+		return nil, err
+	}
+	launch := func(ops ...device.Op) {
+		for _, op := range ops {
+			c.stream.Launch(op)
+		}
+	}
+	// Bound at each place of the memory, to be gone through in turn.
+	n := c.pairs(size)
+	var bound [][]device.Op
+	for at := int64(0); at+size <= c.Working || at == 0; at += size {
+		ops, err := comm.Bind(k.of(c.shared.In(device.F32, at, size/4), comm.Rank(), comm.Size()))
+		if err != nil {
+			return nil, err
+		}
+		if bound = append(bound, ops); len(bound) == n {
+			break
+		}
+	}
+	for _, ops := range bound {
+		launch(ops...) // the first time maps pages, of which a run has all after a step
+	}
+	if err := c.stream.Sync(); err != nil {
+		return nil, err
+	}
+	reads := k.reads(size/4, comm.Rank(), comm.Size())
+	stamps := make([]stamp, 4*n)
+	next := int64(0)
+	for i := range n {
+		s := stamps[4*i:]
+		launch(barrier...)
+		launch(&s[0])
+		launch(bound[i%len(bound)]...)
+		launch(&s[1])
+		launch(barrier...)
+		launch(&s[2])
+		if reads > 0 {
+			if next+4*reads > c.from.Size {
+				next = 0
+			}
+			launch(&device.Copy{Src: c.from.In(device.F32, next, reads), Dst: c.to.In(device.F32, next, reads), N: int(reads)})
+			next += 4 * reads
+		}
+		launch(&s[3])
+	}
+	if err := c.stream.Sync(); err != nil {
+		return nil, err
+	}
+	list := make([]Reading, n)
+	for i := range list {
+		s := stamps[4*i:]
+		list[i] = Reading{Seconds: s[1].Sub(s[0].Time).Seconds(), Limit: s[3].Sub(s[2].Time).Seconds()}
+	}
+	return list, nil
+}
+
+// stamp is an operation that notes when its stream came to it.
+type stamp struct{ time.Time }
+
+// Check implements device.Op.
+func (*stamp) Check() error { return nil }
+
+// Cost implements device.Op.
+func (*stamp) Cost() device.Cost { return device.Cost{} }
+
+// Reference implements device.Op.
+func (o *stamp) Reference() { o.Time = time.Now() }
+
+// Results sums up what the ranks reported, by rank: a case took as long as the
+// slowest rank, and so did the copies.
+func (s *CollectiveSettings) Results(reported [][]Sample) ([]Collective, error) {
+	var list []Collective
+	err := s.cases(func(i, mesh int, k collectiveKind, size int64) error {
+		ranks := s.Meshes[mesh].Size()
+		byRank, err := readings(reported, ranks, i, s.pairs(size))
+		if err != nil {
+			return err
+		}
+		c := Collective{Kind: k.name, Ranks: ranks, Threads: s.Threads, Bytes: size}
+		for r := range ranks {
+			c.Reads = max(c.Reads, 4*k.reads(size/4, r, ranks))
+		}
+		var seconds, copies, shares []float64
+		for i := range s.pairs(size) {
+			var took, copied float64
+			for _, list := range byRank {
+				took, copied = max(took, list[i].Seconds), max(copied, list[i].Limit)
+			}
+			seconds, copies, shares = append(seconds, took), append(copies, copied), append(shares, copied/took)
+		}
+		c.Seconds, c.Copy, c.Share = spreadOf(seconds), spreadOf(copies), spreadOf(shares)
+		list = append(list, c)
+		return nil
+	})
+	return list, err
+}
