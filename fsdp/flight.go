@@ -155,7 +155,7 @@ func (f *Flight) describe(p *Plan, s flown) FlightOp {
 	}
 	if c, ok := step.Op.(collective.Op); ok {
 		op.Operation, op.Collective = collectiveName(c), s.number
-		op.Group = [2]string{"gather", "reduce"}[way(c)] + " " + step.Axis.String()
+		op.Group = [2]string{"gather", "reduce"}[whichGroup(c)] + " " + step.Axis.String()
 	}
 	if s.begun > 0 {
 		op.Begun = f.began.Add(s.begun)
@@ -191,9 +191,9 @@ func collectiveName(op collective.Op) string {
 	return device.Name(op)
 }
 
-// way is by which of an axis's two groups a collective goes: 0 gathers, 1
-// reduces.
-func way(op collective.Op) int {
+// whichGroup is by which of an axis's two groups a collective goes: 0 for what
+// gathers, 1 for what reduces.
+func whichGroup(op collective.Op) int {
 	if _, gather := op.(*collective.AllGather); gather {
 		return 0
 	}
@@ -226,7 +226,7 @@ func (f *Flight) replay(s device.Stream) {
 // bind binds a collective, step i of a program, and remembers it as it does the
 // launched ones: ranks wait for each other here, too.
 func (f *Flight) bind(prog *Program, i int, op collective.Op, comm collective.Comm) ([]device.Op, error) {
-	r, number := &f.rings[bindings], &f.bound[way(op)][prog.Steps[i].Axis]
+	r, number := &f.rings[bindings], &f.bound[whichGroup(op)][prog.Steps[i].Axis]
 	r.open()
 	r.queue(prog, i, 1, *number)
 	*number++
@@ -240,7 +240,7 @@ func (f *Flight) bind(prog *Program, i int, op collective.Op, comm collective.Co
 // none.
 func (f *Flight) number(s Step) *int64 {
 	if c, ok := s.Op.(collective.Op); ok {
-		return &f.launched[way(c)][s.Axis]
+		return &f.launched[whichGroup(c)][s.Axis]
 	}
 	return nil
 }
