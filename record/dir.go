@@ -7,7 +7,7 @@
 //	result.json       the last report, with Ray Train's keys (Result)
 //	progress.csv      every report, a line each (Progress)
 //	events.out.*      the same for TensorBoard (Events)
-//	logs/             what the processes said
+//	logs/             what the processes said, and where ranks stood when a run failed (Flight)
 //	evidence/         files that back a figure of the record
 //	model/            the weights, as a Hugging Face directory
 //

@@ -19,7 +19,7 @@ func FlightReport(flights []*Flight) string {
 	missing := missingRanks(flights)
 	fmt.Fprintf(&out, "%d of %d ranks left a flight recorder", len(flights), flights[0].World)
 	if len(missing) > 0 {
-		fmt.Fprintf(&out, "; not rank %s", ranksText(missing))
+		fmt.Fprintf(&out, "; not %s", ranksNamed(missing))
 	}
 	out.WriteString("\n\n")
 	reportReasons(&out, flights)
@@ -65,6 +65,13 @@ func ranksText(ranks []int) string {
 	return strings.Join(parts, ", ")
 }
 
+func ranksNamed(ranks []int) string {
+	if len(ranks) == 1 {
+		return "rank " + ranksText(ranks)
+	}
+	return "ranks " + ranksText(ranks)
+}
+
 // reportReasons writes each reason once, by the first who gave it.
 func reportReasons(out *strings.Builder, flights []*Flight) {
 	byTime := slices.Clone(flights)
@@ -77,10 +84,9 @@ func reportReasons(out *strings.Builder, flights []*Flight) {
 		if ranks, ok := all[f.Reason]; ok {
 			delete(all, f.Reason)
 			line, _, _ := strings.Cut(f.Reason, "\n")
-			fmt.Fprintf(out, "rank %s, after step %d: %s\n", ranksText(ranks), f.Steps, line)
+			fmt.Fprintf(out, "%s, after step %d: %s\n", ranksNamed(ranks), f.Steps, line)
 		}
 	}
-	out.WriteByte('\n')
 }
 
 // meeting is a collective in which ranks waited.
@@ -93,8 +99,11 @@ type meeting struct {
 
 // reportMeetings writes in which collectives ranks waited, and for whom.
 func reportMeetings(out *strings.Builder, flights []*Flight) {
-	for _, m := range meetings(flights) {
-		fmt.Fprintf(out, "%s, number %d (%s): rank %s waited%s", m.op.Operation, m.op.Collective, m.op.Group, ranksText(m.ranks), seconds(m.longest, " for "))
+	for i, m := range meetings(flights) {
+		if i == 0 {
+			out.WriteByte('\n')
+		}
+		fmt.Fprintf(out, "%s, number %d (%s): %s waited%s", m.op.Operation, m.op.Collective, m.op.Group, ranksNamed(m.ranks), seconds(m.longest, " for "))
 		if len(m.missing) == 0 {
 			out.WriteString("; all had come\n")
 			continue
