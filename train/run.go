@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Place struct {
 	// Join opens the groups of the plan's mesh; it is called where there are
 	// several ranks.
 	Join func(*fsdp.Plan) (fsdp.Comms, error)
+	// Flight is the engine's recorder; nil: one that nobody reads.
+	Flight *fsdp.Flight
 }
 
 // Run is a run that is ready to go: everything that can be wrong with its
@@ -67,7 +70,7 @@ func (r *Run) start(place Place, dev device.Device) (err error) {
 		}
 	}
 	r.dev = dev
-	if r.Engine, err = fsdp.NewEngine(r.Plan, dev, comms); err != nil {
+	if r.Engine, err = cmp.Or(place.Flight, fsdp.NewFlight()).NewEngine(r.Plan, dev, comms); err != nil {
 		return err
 	}
 	return SetWeights(r.Engine, r.weights, uint64(r.Work.Train.Seed))
