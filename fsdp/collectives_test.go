@@ -248,9 +248,11 @@ func TestEvaluationAndDecodingUnderEveryStrategyGiveOneRanksNumbers(t *testing.T
 	}
 	wantLoss, wantLogits := run(Options{})
 	for _, s := range Strategies() {
-		loss, logits := run(Options{Mesh: Mesh{2, 2}, Strategy: s})
-		if math.Abs(loss/wantLoss-1) > 1e-12 || firstDifference(logits, wantLogits) >= 0 {
-			t.Errorf("%s: the loss is %v, one rank's %v, or the logits differ", s, loss, wantLoss)
+		for _, offload := range []Offload{OffloadNone, OffloadAll} {
+			loss, logits := run(Options{Mesh: Mesh{2, 2}, Strategy: s, Offload: offload})
+			if math.Abs(loss/wantLoss-1) > 1e-12 || firstDifference(logits, wantLogits) >= 0 {
+				t.Errorf("%s, offload %s: the loss is %v, one rank's %v, or the logits differ", s, offload, loss, wantLoss)
+			}
 		}
 	}
 }

@@ -19,9 +19,12 @@ func TestTheVerifierMissesNoCollectiveThatIsMissing(t *testing.T) {
 	faults := 0
 	for _, s := range Strategies() {
 		for _, mesh := range []Mesh{{1, 4}, {2, 2}} {
-			for _, late := range []bool{false, true} {
+			for i, late := range []bool{false, true, true, false} {
 				for rank := range mesh.Size() {
 					o := Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Rank: rank, Strategy: s, LateReduce: late}
+					if i > 1 {
+						o.Offload = offloads[rank%len(offloads)]
+					}
 					p, err := NewPlan(o)
 					if err != nil {
 						t.Fatal(err)
@@ -29,13 +32,13 @@ func TestTheVerifierMissesNoCollectiveThatIsMissing(t *testing.T) {
 					for _, prog := range p.Programs() {
 						all := prog.Steps
 						for i, step := range all {
-							if step.Cut != "gather" && step.Cut != "reduce" && step.Cut != "agree" {
+							if !slices.Contains([]string{"gather", "reduce", "agree", "fetch", "store"}, step.Cut) {
 								continue
 							}
 							faults++
 							prog.Steps = slices.Delete(slices.Clone(all), i, i+1)
 							if p.verify(prog) == nil {
-								t.Errorf("%s on %v, rank %d, late %v: %s without step %d (%s %s of %s) is not found wrong", s, mesh, rank, late, prog.Name, i, device.Name(step.Op), step.Axis, p.Units[step.Unit].Name)
+								t.Errorf("%s on %v, rank %d, late %v, offload %s: %s without step %d (%s %s of %s) is not found wrong", s, mesh, rank, late, o.Offload, prog.Name, i, device.Name(step.Op), step.Axis, p.Units[step.Unit].Name)
 							}
 						}
 						prog.Steps = all
@@ -53,8 +56,9 @@ func TestTheVerifierMissesNoCollectiveThatIsMissing(t *testing.T) {
 func TestTheVerifierMissesNoWaitThatIsMissing(t *testing.T) {
 	faults := 0
 	for _, s := range Strategies() {
-		for _, prefetch := range []int{0, 1, 2} {
-			p, err := NewPlan(Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{2, 2}, Strategy: s, Prefetch: prefetch})
+		for prefetch, offload := range slices.Concat(offloads, []Offload{OffloadNone, OffloadNone, OffloadNone}) {
+			prefetch %= 3
+			p, err := NewPlan(Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{2, 2}, Strategy: s, Prefetch: prefetch, Offload: offload})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +69,7 @@ func TestTheVerifierMissesNoWaitThatIsMissing(t *testing.T) {
 						faults++
 						prog.Steps[i].Waits = slices.Delete(slices.Clone(all), w, w+1)
 						if p.verify(prog) == nil {
-							t.Errorf("%s, prefetch %d: %s without the wait of step %d for step %d is not found wrong", s, prefetch, prog.Name, i, all[w])
+							t.Errorf("%s, prefetch %d, offload %s: %s without the wait of step %d for step %d is not found wrong", s, prefetch, offload, prog.Name, i, all[w])
 						}
 					}
 					prog.Steps[i].Waits = all
@@ -159,6 +163,9 @@ func TestRankTranscripts(t *testing.T) {
 		if d.HasArg("bf16") {
 			o.Type = device.BF16
 		}
+		if d.HasArg("offload") {
+			o.Offload, o.Prefetch = OffloadAll, 1
+		}
 		p, err := NewPlan(o)
 		if err != nil {
 			return err.Error() + "\n"
@@ -178,7 +185,7 @@ func TestRankTranscripts(t *testing.T) {
 					flush()
 					unit = name
 				}
-				if s.Cut != "gather" && s.Cut != "reduce" {
+				if s.Cut != "gather" && s.Cut != "reduce" && s.Cut != "fetch" && s.Cut != "store" {
 					computes++
 					continue
 				}

@@ -6,6 +6,7 @@ import "github.com/gofsdp/gofsdp/device"
 type MemoryRow struct {
 	Kind  Kind
 	Bytes int64
+	Host  bool // offloaded: in the host's memory
 }
 
 // Memory returns the arenas by kind, in the order in which they are laid out. The
@@ -14,13 +15,15 @@ func (p *Plan) Memory() []MemoryRow {
 	var rows []MemoryRow
 	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, Inputs, Tables, Outputs, Caches} {
 		var n int64
+		var host bool
 		for _, b := range p.Buffers {
 			if b.Kind == k {
 				n += align(b.Bytes)
+				host = b.In == device.Pinned // all of a kind lie together, or apart as ranks read them
 			}
 		}
 		if n > 0 {
-			rows = append(rows, MemoryRow{k, n})
+			rows = append(rows, MemoryRow{k, n, host})
 		}
 	}
 	var scratch int64
@@ -28,7 +31,7 @@ func (p *Plan) Memory() []MemoryRow {
 		scratch += a.Bytes - a.Scratch
 	}
 	if scratch > 0 {
-		rows = append(rows, MemoryRow{Activations, scratch})
+		rows = append(rows, MemoryRow{Activations, scratch, false})
 	}
 	return rows
 }

@@ -20,6 +20,27 @@ const (
 	RecomputeBlock     Recompute = "block"
 )
 
+// Offload says what a rank keeps in the host's memory, to have more of the
+// device's own. It gives the same bits: a unit's state is copied to the device
+// before its update and back behind it, its weights before their gather.
+type Offload string
+
+// What is offloaded: nothing; master weights and moments; the weights that
+// compute; both. Where master weights compute, they are one buffer, and it is in
+// the host's memory only if both parts may be.
+const (
+	OffloadNone       Offload = "none"
+	OffloadOptimizer  Offload = "optimizer"
+	OffloadParameters Offload = "parameters"
+	OffloadAll        Offload = "all"
+)
+
+// optimizer reports whether master weights and moments are offloaded.
+func (o Offload) optimizer() bool { return o == OffloadOptimizer || o == OffloadAll }
+
+// parameters reports whether the weights that compute are.
+func (o Offload) parameters() bool { return o == OffloadParameters || o == OffloadAll }
+
 // Optimizer is AdamW's constants, the same for the whole run.
 type Optimizer struct {
 	Beta1       float64 `yaml:"beta1" default:"0.9" min:"0" max:"1" help:"Decay of the gradient's running mean."`
@@ -61,6 +82,8 @@ type Options struct {
 	KeepWeights bool
 	// Prefetch is how many units ahead of their use weights are gathered.
 	Prefetch int
+	// Offload says what is kept in the host's memory.
+	Offload Offload
 	// LateReduce adds up whole gradients over the micro-batches of a step and
 	// reduces them once at its end: fewer collectives, more memory.
 	LateReduce bool
@@ -97,6 +120,11 @@ func (o *Options) check() error {
 	case "", RecomputeNone, RecomputeSelective, RecomputeBlock:
 	default:
 		bad("recomputation %q is none of none, selective, block", o.Recompute)
+	}
+	switch o.Offload {
+	case "", OffloadNone, OffloadOptimizer, OffloadParameters, OffloadAll:
+	default:
+		bad("offload %q is none of none, optimizer, parameters, all", o.Offload)
 	}
 	if d := o.Decoding; d != (Decoding{}) {
 		if d.Seqs < 1 || d.CacheLen < 1 || d.Prefill < 1 {

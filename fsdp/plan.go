@@ -187,11 +187,16 @@ func (p *Plan) keep(name string, kind Kind, typ device.DType, n int) device.Tens
 // state lays out what lasts from step to step.
 func (p *Plan) state() {
 	computes := p.rows.params != p.rows.end || p.Type != device.F32 && (!p.rows.params.has(sharded) || p.Optimizer.Stochastic)
+	// Where only one of two is offloaded, or what is gathered is smaller than the
+	// master weights, they are two buffers.
+	if out := p.Offload; out.optimizer() != out.parameters() || p.Type != device.F32 && out.parameters() {
+		computes = true
+	}
 	for _, u := range p.Units {
-		p.master = append(p.master, p.keep(u.Name+" weights", Parameters, device.F32, p.held(u.Len, p.rows.end).len()).Buf)
+		p.master = append(p.master, p.offload(p.Offload.optimizer(), p.keep(u.Name+" weights", Parameters, device.F32, p.held(u.Len, p.rows.end).len())))
 		var c device.Buf
 		if computes {
-			c = p.keep(u.Name+" computing weights", ComputeCopy, p.Type, p.held(u.Len, p.rows.params).len()).Buf
+			c = p.offload(p.Offload.parameters(), p.keep(u.Name+" computing weights", ComputeCopy, p.Type, p.held(u.Len, p.rows.params).len()))
 		}
 		p.copies = append(p.copies, c)
 	}
@@ -201,10 +206,21 @@ func (p *Plan) state() {
 	for _, u := range p.Units {
 		n := p.held(u.Len, p.rows.end).len()
 		p.grad = append(p.grad, p.keep(u.Name+" gradient", Gradients, device.F32, p.held(u.Len, p.rows.between).len()).Buf)
-		p.m = append(p.m, p.keep(u.Name+" first moment", Moments, device.F32, n).Buf)
-		p.v = append(p.v, p.keep(u.Name+" second moment", Moments, device.F32, n).Buf)
+		p.m = append(p.m, p.offload(p.Offload.optimizer(), p.keep(u.Name+" first moment", Moments, device.F32, n)))
+		p.v = append(p.v, p.offload(p.Offload.optimizer(), p.keep(u.Name+" second moment", Moments, device.F32, n)))
 	}
 }
+
+// offload keeps t's buffer in the host's memory, if asked, and returns it.
+func (p *Plan) offload(out bool, t device.Tensor) device.Buf {
+	if out {
+		p.Buffers[t.Buf-1].In = device.Pinned
+	}
+	return t.Buf
+}
+
+// offloaded reports whether t lies in the host's memory.
+func (p *Plan) offloaded(t device.Tensor) bool { return p.Buffers[t.Buf-1].In == device.Pinned }
 
 // inputs lays out what the host writes and reads.
 func (p *Plan) inputs() {

@@ -18,6 +18,7 @@ type builder struct {
 
 	weights  map[int]device.Buf // by unit: gathered weights
 	segments []segment          // of a program that goes from unit to unit
+	ahead    bool               // what is emitted may run ahead of the segments before
 	grads    map[int]device.Buf // by unit: whole gradients of this micro-batch, where those do not last
 }
 
@@ -74,7 +75,7 @@ func (b *builder) step(s Step) {
 	switch {
 	case n == 0:
 		b.prog.Steps = append(b.prog.Steps, s)
-	case s.Cut == "gather":
+	case b.ahead:
 		b.segments[n-1].gathers = append(b.segments[n-1].gathers, s)
 	default:
 		b.segments[n-1].rest = append(b.segments[n-1].rest, s)
@@ -167,34 +168,46 @@ func (p *Plan) norm(b *builder) {
 }
 
 // update emits AdamW over what of each unit's decayed range this rank holds,
-// and over what of the rest.
+// and over what of the rest. What is offloaded is fetched as a unit begins and
+// stored behind it.
 func (p *Plan) update(b *builder) {
 	o := p.Optimizer
 	for i, u := range p.Units {
 		b.unit = i
+		if p.Offload.optimizer() || p.Offload.parameters() {
+			b.segments = append(b.segments, segment{})
+		}
 		own := p.held(u.Len, p.rows.end)
+		var state [3]device.Tensor
+		for k, buf := range []device.Buf{p.master[i], p.m[i], p.v[i]} {
+			state[k] = b.fetched(p.flat(buf, device.F32, 0, own.len()))
+		}
+		copies := b.copies()
 		for _, r := range []struct {
 			extent
 			decay float64
 		}{{extent{own.from, min(own.to, u.Decayed)}, o.WeightDecay}, {extent{max(own.from, u.Decayed), own.to}, 0}} {
-			n, at := r.len(), r.from-own.from
+			n, at := r.len(), int64(r.from-own.from)
 			if n <= 0 {
 				continue
 			}
 			op := &device.AdamW{
-				Param: p.flat(p.master[i], device.F32, at, n), Grad: p.gradient(i, r.extent),
-				M: p.flat(p.m[i], device.F32, at, n), V: p.flat(p.v[i], device.F32, at, n), Hyper: p.hyper, N: n,
+				Param: state[0].Slice(at, int64(n)), Grad: p.gradient(i, r.extent),
+				M: state[1].Slice(at, int64(n)), V: state[2].Slice(at, int64(n)), Hyper: p.hyper, N: n,
 				Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps), WeightDecay: float32(r.decay),
 				Index: int64(r.from),
 			}
 			if p.Type == device.BF16 && p.copies[i] != 0 {
-				op.Copy, op.Stochastic = p.copied(i, r.extent), o.Stochastic
+				op.Copy, op.Stochastic = copies.Slice(int64(r.from-p.held(u.Len, p.rows.params).from), int64(n)), o.Stochastic
 				op.Seed = roundingSeed(p.Seed, u.Name)
 			}
 			b.Emit("update", op)
 		}
 		if p.copies[i] != 0 {
-			b.align(p.Type == device.F32)
+			b.align(copies, state[0], p.Type == device.F32)
+		}
+		for k, buf := range []device.Buf{p.master[i], p.m[i], p.v[i]} {
+			b.stored(p.flat(buf, device.F32, 0, own.len()), state[k])
 		}
 	}
 }
@@ -202,9 +215,9 @@ func (p *Plan) update(b *builder) {
 // refresh emits what brings the weights that compute in line with master
 // weights that were set from outside.
 func (p *Plan) refresh(b *builder) {
-	for i := range p.Units {
+	for i, u := range p.Units {
 		if b.unit = i; p.copies[i] != 0 {
-			b.align(true)
+			b.align(b.copies(), p.flat(p.master[i], device.F32, 0, p.held(u.Len, p.rows.end).len()), true)
 		}
 	}
 }
@@ -241,10 +254,12 @@ func (p *Plan) copied(unit int, e extent) device.Tensor {
 }
 
 // lasting returns the buffer of a unit's whole computing weights, 0 where they
-// have to be gathered.
+// have to be gathered, or fetched.
 func (p *Plan) lasting(unit int) device.Buf {
 	switch {
 	case p.rows.params.has(sharded):
+		return 0
+	case p.offloaded(p.shard(unit)):
 		return 0
 	case p.copies[unit] != 0:
 		return p.copies[unit]

@@ -1,6 +1,8 @@
 package fsdp
 
 import (
+	"strings"
+
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/device"
 )
@@ -15,8 +17,10 @@ func (b *builder) enter(unit int) {
 	}
 	u := p.Units[unit]
 	own, whole := p.held(u.Len, p.rows.params), b.Value("gathered weights", p.Type, u.Len)
+	b.ahead = true
 	b.set(whole.Slice(int64(own.from), int64(own.len())), p.shard(unit))
 	b.collect(whole, 0, p.rows.params, spread{})
+	b.ahead = false
 	b.weights[unit] = whole.Buf
 }
 
@@ -80,17 +84,50 @@ func (b *builder) part(t device.Tensor, origin int, sp spread) device.Tensor {
 
 func (b *builder) name(what string) string { return b.plan.Units[b.unit].Name + " " + what }
 
-// align emits what brings a unit's lasting computing weights in line: this
-// rank's part from its master weights, unless the optimizer has written it,
-// and what others have.
-func (b *builder) align(own bool) {
-	p, u := b.plan, b.plan.Units[b.unit]
-	has := p.held(u.Len, p.rows.end)
-	if own {
-		b.set(p.copied(b.unit, has), p.flat(p.master[b.unit], device.F32, 0, has.len()))
+// copies returns where the unit's lasting computing weights are made: in their
+// place, or where that is offloaded on the device.
+func (b *builder) copies() device.Tensor {
+	p, unit := b.plan, b.unit
+	if p.copies[unit] == 0 {
+		return device.Tensor{}
 	}
-	need := p.held(u.Len, p.rows.params)
-	b.collect(p.copied(b.unit, need), need.from, p.rows.end, p.rows.params)
+	t := p.copied(unit, p.held(p.Units[unit].Len, p.rows.params))
+	if p.offloaded(t) {
+		return b.Value("computing weights on the device", t.Type, int(t.Len))
+	}
+	return t
+}
+
+// align emits what brings a unit's lasting computing weights in line, which are
+// made in copies: this rank's part from its master weights, unless the optimizer
+// has written it, and what others have.
+func (b *builder) align(copies, master device.Tensor, own bool) {
+	p, u := b.plan, b.plan.Units[b.unit]
+	has, need := p.held(u.Len, p.rows.end), p.held(u.Len, p.rows.params)
+	if own {
+		b.set(copies.Slice(int64(has.from-need.from), int64(has.len())), master)
+	}
+	b.collect(copies, need.from, p.rows.end, p.rows.params)
+	b.stored(p.copied(b.unit, need), copies)
+}
+
+// fetched returns t, or where it is offloaded a copy on the device.
+func (b *builder) fetched(t device.Tensor) device.Tensor {
+	if !b.plan.offloaded(t) {
+		return t
+	}
+	on := b.Value(strings.TrimPrefix(b.plan.Buffers[t.Buf-1].Name, b.plan.Units[b.unit].Name+" ")+" on the device", t.Type, int(t.Len))
+	b.ahead = true
+	b.Emit("fetch", &device.Copy{Src: t, Dst: on, N: int(t.Len)})
+	b.ahead = false
+	return on
+}
+
+// stored emits t = on, where t is offloaded.
+func (b *builder) stored(t, on device.Tensor) {
+	if b.plan.offloaded(t) {
+		b.Emit("store", &device.Copy{Src: on, Dst: t, N: int(t.Len)})
+	}
 }
 
 // gradient returns the buffer of the unit's whole gradient of this micro-batch.

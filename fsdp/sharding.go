@@ -13,6 +13,7 @@ type Sharding struct {
 	Strategy            string `yaml:"strategy" default:"full_shard" enum:"no_shard,shard_optimizer,shard_grad_op,full_shard,hybrid_shard,hybrid_full_shard" help:"What is sharded: nothing (DDP); optimizer state (ZeRO-1); gradients too (ZeRO-2); weights too (FSDP, ZeRO-3); the same within nodes only (HSDP); or weights within nodes and optimizer state over all (HFSDP)."`
 	ReshardAfterForward bool   `yaml:"reshard_after_forward" default:"true" help:"Release gathered weights after the forward and gather them again for the backward."`
 	Prefetch            int    `yaml:"prefetch" default:"1" min:"0" help:"Units whose weights are gathered ahead of their use."`
+	Offload             string `yaml:"offload" default:"none" enum:"none,optimizer,parameters,all" help:"Keep in the host's memory: master weights and moments (optimizer), the weights that compute (parameters), or both (all). It is for devices with memory of their own; on a CPU it only costs copies."`
 	ReduceEachMicro     bool   `yaml:"reduce_each_micro_batch" default:"true" help:"Reduce gradients after each micro-batch; false adds up whole gradients and reduces them once a step, with fewer collectives and more memory."`
 }
 
@@ -41,5 +42,6 @@ func (s Sharding) Over(ranks int, o *Options) error {
 		o.Mesh = m
 	}
 	o.Strategy, o.KeepWeights, o.Prefetch, o.LateReduce = Strategy(s.Strategy), !s.ReshardAfterForward, s.Prefetch, !s.ReduceEachMicro
+	o.Offload = Offload(s.Offload)
 	return nil
 }

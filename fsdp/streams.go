@@ -11,7 +11,8 @@ import (
 // Stream names the queue that a step runs in.
 type Stream uint8
 
-// The streams of a rank: gathers and reductions run beside the computation.
+// The streams of a rank: gathers and reductions run beside the computation, and
+// what is offloaded is fetched and stored with them.
 const (
 	Computing Stream = iota
 	Gathering
@@ -35,7 +36,7 @@ func (b *builder) flatten() {
 			}
 		}
 		for _, s := range seg.rest {
-			if _, fill := s.Op.(*device.Fill); s.Cut == "reduce" && !fill {
+			if _, fill := s.Op.(*device.Fill); s.Cut == "reduce" && !fill || s.Cut == "store" {
 				s.Stream = Reducing
 			}
 			b.prog.Steps = append(b.prog.Steps, s)

@@ -20,22 +20,23 @@ func shapes(t testing.TB) map[string]*Plan {
 		tied, qkNorm bool
 		typ          device.DType
 		recompute    Recompute
+		offload      Offload
 	}{
-		{true, false, device.F32, RecomputeNone},
-		{true, true, device.BF16, RecomputeSelective},
-		{false, false, device.BF16, RecomputeBlock},
-		{false, true, device.F32, RecomputeSelective},
+		{true, false, device.F32, RecomputeNone, OffloadNone},
+		{true, true, device.BF16, RecomputeSelective, OffloadOptimizer},
+		{false, false, device.BF16, RecomputeBlock, OffloadNone},
+		{false, true, device.F32, RecomputeSelective, OffloadAll},
 	} {
 		cfg := small(c.tied)
 		cfg.QKNorm, cfg.Layers = c.qkNorm, 2
 		p, err := NewPlan(Options{
-			Model: cfg, Type: c.typ, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Recompute: c.recompute,
+			Model: cfg, Type: c.typ, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Recompute: c.recompute, Offload: c.offload,
 			Decoding: Decoding{Seqs: 2, CacheLen: 24, Prefill: 5},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m[fmt.Sprintf("tied %v, q/k norm %v, %s, recompute %s", c.tied, c.qkNorm, c.typ, c.recompute)] = p
+		m[fmt.Sprintf("tied %v, q/k norm %v, %s, recompute %s, offload %s", c.tied, c.qkNorm, c.typ, c.recompute, c.offload)] = p
 	}
 	return m
 }
@@ -184,34 +185,49 @@ func readers(prog *Program, t device.Tensor) (n int) {
 	return n
 }
 
+// lifeOf returns the steps in which a program uses the first bytes of a buffer.
+func lifeOf(prog *Program, b device.Buf, bytes int64) life {
+	l := life{buf: b, first: -1}
+	for i, s := range prog.Steps {
+		for _, o := range device.Operands(s.Op) {
+			if o.T.Buf != b || o.T.Off >= bytes {
+				continue
+			}
+			if l.first < 0 {
+				l.first = i
+			}
+			l.last = i
+		}
+	}
+	return l
+}
+
 func TestTwoLivesAtOneAddressAreFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	planted := 0
 	for name, p := range shapes(t) {
 		for k, prog := range p.Programs() {
-			first, last := map[device.Buf]int{}, map[device.Buf]int{}
-			for i, s := range prog.Steps {
+			used := map[device.Buf]bool{}
+			for _, s := range prog.Steps {
 				for _, o := range device.Operands(s.Op) {
-					if b := o.T.Buf; p.Buffers[b-1].Kind == Activations {
-						if _, ok := first[b]; !ok {
-							first[b] = i
-						}
-						last[b] = i
-					}
+					used[o.T.Buf] = p.Buffers[o.T.Buf-1].Kind == Activations
 				}
 			}
-			for a := range first {
-				for b := range first {
-					// All pairs would take long; those that meet at one step are
-					// the likeliest mistake.
-					together := first[a] <= last[b] && first[b] <= last[a]
-					if a >= b || !together || last[a] != first[b] && last[b] != first[a] && r.IntN(8) > 0 {
+			for a, activation := range used {
+				for b, other := range used {
+					// Of gathered weights, what lies first is done with before the rest.
+					n := min(p.Buffers[a-1].Bytes, p.Buffers[b-1].Bytes)
+					x, y := lifeOf(prog, a, n), lifeOf(prog, b, n)
+					together := x.first <= y.last && y.first <= x.last
+					// All pairs would take long; those that meet at one step are the
+					// likeliest mistake.
+					if !activation || !other || a >= b || !together || x.last != y.first && y.last != x.first && r.IntN(8) > 0 {
 						continue
 					}
 					planted++
 					if err := verifyAfter(p, k, func(q *Plan, _ *Program) { q.Buffers[b-1].Off = q.Buffers[a-1].Off }); err == nil {
 						t.Errorf("%s: %s (steps %d to %d) and %s (%d to %d) of program %s share memory and nothing is found wrong", name,
-							p.Buffers[a-1].Name, first[a], last[a], p.Buffers[b-1].Name, first[b], last[b], prog.Name)
+							p.Buffers[a-1].Name, x.first, x.last, p.Buffers[b-1].Name, y.first, y.last, prog.Name)
 					} else if !strings.Contains(err.Error(), "step") {
 						t.Errorf("the message names no step: %v", err)
 					}

@@ -48,7 +48,11 @@ func (c *planCommand) Run(a *app) error {
 	}
 	a.printf("\n%15s  %9s  memory%s for\n", "bytes", "", of)
 	for _, r := range plan.Memory() {
-		a.printf("%15d  %9s  %s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind)
+		where := ""
+		if r.Host {
+			where = ", in the host's memory"
+		}
+		a.printf("%15d  %9s  %s%s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind, where)
 	}
 	a.printf("%15d  %9s  in all\n\n", plan.Bytes(), train.Bytes(plan.Bytes()))
 	a.printf("%15s  %9s  program\n", "operations", "GFLOP")
