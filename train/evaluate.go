@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"math"
 
@@ -17,8 +18,8 @@ type Evaluation struct {
 
 // Evaluate computes the loss of the first packs sequences of set, of all where
 // packs is 0. The ranks of a run divide them and come to the same result; one
-// that has none left goes on with masked ones. Where it is alone it returns
-// early with ctx's error.
+// that has none left goes on with masked ones. When ctx ends, of any rank, all
+// return early with context.Canceled or ctx's error.
 func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int) (Evaluation, error) {
 	all := packs == 0 || packs >= set.Packs()
 	if all {
@@ -32,8 +33,8 @@ func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int)
 	}
 	ranks := e.Plan.Mesh.Size()
 	for begin := 0; begin < packs; begin += ranks * e.Plan.Seqs {
-		if err := ctx.Err(); err != nil && ranks == 1 {
-			return Evaluation{}, err
+		if stop, err := wished(ctx, e); err != nil || stop {
+			return Evaluation{}, cmp.Or(err, ctx.Err(), context.Canceled)
 		}
 		at := begin + e.Plan.Rank*e.Plan.Seqs
 		for i := range e.Plan.Seqs {
@@ -57,6 +58,17 @@ func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int)
 		ev.BitsPerByte = sum / math.Ln2 / float64(set.TargetBytes())
 	}
 	return ev, nil
+}
+
+// wished says whether ctx has ended, of any rank. All ranks call it alike and hear
+// the same, so that none waits for one that has left.
+func wished(ctx context.Context, e *fsdp.Engine) (bool, error) {
+	wish := 0.0
+	if ctx.Err() != nil {
+		wish = 1
+	}
+	wishes, err := e.Total(wish)
+	return wishes > 0, err
 }
 
 // batch is a micro-batch with its sequences as packs.

@@ -58,15 +58,19 @@ type Job struct {
 	Report   Reporter
 }
 
-// NotFinite is the error of a run whose gradient became NaN or infinite. The
-// weights are those before the step.
+// NotFinite is the error of a run whose gradient became NaN or infinite. All of
+// its ranks have it at once; the weights are those before the step.
 type NotFinite struct {
 	Step       int   // counted from 1
 	MicroBatch int   // the first of the step that showed it, counted from 1; 0 where a replay showed none
 	Where      error // what the replay met: of the first such operation a device.NotFiniteError; nil where it showed none
+	Elsewhere  bool  // another rank says where
 }
 
 func (e *NotFinite) Error() string {
+	if e.Elsewhere {
+		return fmt.Sprintf("step %d: the gradient is not finite, which another rank met first", e.Step)
+	}
 	if e.Where == nil {
 		return fmt.Sprintf("step %d: the gradient is not finite, though no operation of a replay gave anything that is not; a sum overflowed", e.Step)
 	}
@@ -188,8 +192,7 @@ func (l *loop) step(step int, wish bool) (r StepReport, stop bool, err error) {
 	}
 	r.Loss, r.Norm = all.Loss*scale, math.Sqrt(all.SquaredNorm)
 	if !finite(r.Loss) || !finite(r.Norm) {
-		micro, where := l.locate(step, float32(scale))
-		return r, false, &NotFinite{Step: step + 1, MicroBatch: micro, Where: where}
+		return r, false, l.locate(step, float32(scale))
 	}
 	factor := 1.0
 	if c := l.Settings.Clip; c > 0 {
@@ -216,19 +219,4 @@ func (l *loop) read(step, m int) {
 	for i := range p.Seqs {
 		l.Train.Read(refs[at+i].Epoch, refs[at+i].Pack, l.batch.pack(i))
 	}
-}
-
-// locate runs the step's micro-batches again under a finder and returns the
-// first with an operation whose result is not finite, counted from 1, and what
-// the finder says of it.
-func (l *loop) locate(step int, scale float32) (microBatch int, err error) {
-	finder := device.NewNaNFinder(l.Device, l.Engine.Describe)
-	stream := finder.NewStream("replay")
-	for m := range l.micros() {
-		l.read(step, m)
-		if err := l.Engine.Locate(l.batch.Batch, scale, m == 0, stream); err != nil {
-			return m + 1, err
-		}
-	}
-	return 0, nil
 }
