@@ -46,6 +46,8 @@ func (rankCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	told := a.ctx
+	defer context.AfterFunc(told, func() { client.Told(context.Cause(told).Error()) })()
 	err = a.rank(client)
 	code, reason := a.codeOf(err), ""
 	if code != 0 {
@@ -105,6 +107,14 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
+	trained := false
+	defer func() {
+		if err == nil || trained && errors.Is(err, context.Canceled) {
+			return // all have agreed to end
+		}
+		node.Abort(err) // nobody has to wait for this rank any more
+		err = lost(client.Context(), err)
+	}()
 	ends := make([]collective.Comm, len(node.Comms))
 	for i, c := range node.Comms {
 		if c != nil {
@@ -141,15 +151,11 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		if err := j.adopt(os.Getenv(directoryVariable)); err != nil {
 			return err
 		}
-		err = j.train()
-	} else {
-		err = a.follow(&cfg, r)
+		trained = true
+		return j.train()
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		node.Abort(err) // nobody has to wait for this rank any more
-		err = lost(err)
-	}
-	return err
+	trained = true
+	return a.follow(&cfg, r)
 }
 
 // processors is how many of Go's a rank has at the least: three streams, and
@@ -164,7 +170,7 @@ func (a *app) follow(cfg *config.Config, r *train.Run) error {
 		err = r.Export("")
 	}
 	if err == nil && sum.Interrupted {
-		return context.Canceled
+		return interruption{syscall.SIGINT} // if not of this rank, then of another
 	}
 	for _, prompt := range cfg.Train.Sample.Prompts {
 		if err != nil {
@@ -193,14 +199,15 @@ func (j *job) adopt(path string) (err error) {
 }
 
 // lost gives an error of a collective the exit code of a lost peer, and one that
-// another rank's failure caused that of a rank which is not the reason.
-func lost(err error) error {
-	var stopped launcher.Stopped
+// another's failure caused that of a rank which is not the reason. ended is the
+// launcher's word, which ends where the run does.
+func lost(ended context.Context, err error) error {
 	var c *collective.Error
+	caused := errors.As(err, &c) && c.Missing == nil
 	switch {
-	case errors.As(err, &stopped):
-		return coded{err, stopped.ExitCode()}
-	case errors.As(err, &c) && c.Missing == nil:
+	case ended.Err() != nil && (caused || errors.Is(err, context.Canceled)):
+		return context.Cause(ended)
+	case caused:
 		return coded{err, launcher.Stopped{}.ExitCode()}
 	case errors.Is(err, collective.ErrDeadline):
 		return coded{err, exitHung}

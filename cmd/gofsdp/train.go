@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -247,7 +248,7 @@ func (j *job) train() (err error) {
 	case err != nil:
 	case sum.Interrupted:
 		j.printf("stopped after step %d; %s\n", sum.Steps, where)
-		err = j.ctx.Err()
+		err = cmp.Or(j.ctx.Err(), error(interruption{syscall.SIGINT})) // of another rank
 	default:
 		j.printf("%s\n", where)
 		err = j.finish(&sum)
