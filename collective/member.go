@@ -51,6 +51,16 @@ func (m *member) Bind(op Op) ([]device.Op, error) {
 	if err != nil {
 		return nil, err
 	}
+	offers, err := m.agree(op, about)
+	if err != nil {
+		return nil, err
+	}
+	return m.steps(op, offers), nil
+}
+
+// agree returns what the ranks offer for op, once all have said that they bind
+// the same.
+func (m *member) agree(op Op, about string) ([]offer, error) {
 	mine := offer{about, data(op)}
 	offers, missing, err := m.exchange(mine)
 	if err != nil {
@@ -61,7 +71,7 @@ func (m *member) Bind(op Op) ([]device.Op, error) {
 			return nil, m.fail(op, nil, differ(m.names.of(r), o.signature, mine.signature))
 		}
 	}
-	return m.steps(op, offers), nil
+	return offers, nil
 }
 
 // fail describes a collective that failed.

@@ -10,30 +10,35 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-// NewNodeFiles makes what the ranks of one host share: a window for each rank,
-// then a control file for each group, which lists its ranks by place. Each rank
-// inherits all of them in this order, and OpenNode takes them. Files serve one
-// attempt: ranks that are started again get new ones. The caller closes them once
-// the ranks have been started.
-func NewNodeFiles(ranks int, groups [][]int) (files []*os.File, err error) {
+// NodeFiles makes what the ranks that share memory with one of them, whichever
+// it is, have together: a window for each of these ranks, then a control file for
+// each group of which several are there. Each of them inherits all of the files
+// in this order, and OpenNode takes them. Files serve one attempt: ranks that are
+// started again get new ones. The caller closes them once the ranks have been
+// started. Where no ranks share memory there are none.
+func (w World) NodeFiles(rank int) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, closeFiles(files))
 			files = nil
 		}
 	}()
-	if err := checkGroups(ranks, groups); err != nil {
+	if err := w.Check(); err != nil || w.Sharing == 1 {
 		return nil, err
 	}
-	for r := range ranks {
-		f, err := device.NewWindowFile(fmt.Sprintf("gofsdp-rank-%d", r))
+	for r := range w.Sharing {
+		f, err := device.NewWindowFile(fmt.Sprintf("gofsdp-rank-%d", rank/w.Sharing*w.Sharing+r))
 		if err != nil {
 			return files, err
 		}
 		files = append(files, f)
 	}
-	for _, g := range groups {
-		f, err := NewControl(len(g))
+	for _, g := range w.Groups {
+		near := w.near(g, rank)
+		if near == nil {
+			continue
+		}
+		f, err := NewControl(len(near))
 		if err != nil {
 			return files, err
 		}
@@ -42,34 +47,46 @@ func NewNodeFiles(ranks int, groups [][]int) (files []*os.File, err error) {
 	return files, nil
 }
 
-// Node is a rank's part in what the ranks of its host share.
+// Node is a rank's part in what the ranks of its node share.
 type Node struct {
-	Window *device.Window // for the rank's device
-	Comms  []*Shared      // by group; nil where the rank is not in it
+	Window *device.Window // for the rank's device; nil where no rank shares memory
+	// Comms are this rank's ends of the groups, by group, as far as they are on
+	// this node; nil where that is not this rank with others.
+	Comms []*Shared
 
 	views []*device.View
 	files []*os.File
 }
 
-// OpenNode joins the groups that rank is in. files are those of NewNodeFiles for
-// the same ranks and groups; the Node closes them, or OpenNode where it fails. No
-// wait of a group lasts longer than deadline.
-func OpenNode(files []*os.File, rank, ranks int, groups [][]int, deadline time.Duration) (n *Node, err error) {
-	n = &Node{files: files, Comms: make([]*Shared, len(groups)), views: make([]*device.View, max(ranks, 0))}
+// OpenNode joins what a rank shares with others of its node. files are those of
+// NodeFiles for the same world and node; the Node closes them, or OpenNode
+// where it fails. No wait lasts longer than deadline.
+func (w World) OpenNode(rank int, files []*os.File, deadline time.Duration) (n *Node, err error) {
+	n = &Node{files: files, Comms: make([]*Shared, len(w.Groups))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
 			n = nil
 		}
 	}()
-	if err := checkGroups(ranks, groups); err != nil {
+	if err := w.Check(); err != nil {
 		return n, err
 	}
-	if rank < 0 || rank >= ranks || len(files) != ranks+len(groups) {
-		return n, fmt.Errorf("collective: rank %d of %d with %d files, want %d windows and %d control files", rank, ranks, len(files), ranks, len(groups))
+	windows, controls := 0, 0
+	if w.Sharing > 1 {
+		windows = w.Sharing
 	}
-	for r, f := range files[:ranks] {
-		if r == rank {
+	for _, g := range w.Groups {
+		if w.near(g, rank) != nil {
+			controls++
+		}
+	}
+	if rank < 0 || rank >= w.Ranks || len(files) != windows+controls {
+		return n, fmt.Errorf("collective: rank %d of %d with %d files, want %d windows and %d control files", rank, w.Ranks, len(files), windows, controls)
+	}
+	n.views = make([]*device.View, windows)
+	for r, f := range files[:windows] {
+		if r == rank%w.Sharing {
 			n.Window, err = device.NewWindow(f)
 		} else {
 			n.views[r], err = device.NewView(f)
@@ -78,34 +95,38 @@ func OpenNode(files []*os.File, rank, ranks int, groups [][]int, deadline time.D
 			return n, err
 		}
 	}
-	for i, g := range groups {
-		place := slices.Index(g, rank)
+	files = files[windows:]
+	for i, g := range w.Groups {
+		near := w.near(g, rank)
+		if near == nil {
+			continue
+		}
+		control := files[0]
+		files = files[1:]
+		place := slices.Index(near, rank%w.Sharing)
 		if place < 0 {
 			continue
 		}
-		peers := make([]*device.View, len(g))
-		for p, r := range g {
-			peers[p] = n.views[r]
+		set := SharedSettings{Rank: place, Control: control, Window: n.Window, Deadline: deadline}
+		for _, at := range near {
+			set.Peers = append(set.Peers, n.views[at])
+			set.Ranks = append(set.Ranks, rank/w.Sharing*w.Sharing+at)
 		}
-		n.Comms[i], err = NewShared(SharedSettings{Rank: place, Control: files[ranks+i], Window: n.Window, Peers: peers, Deadline: deadline})
-		if err != nil {
+		if n.Comms[i], err = NewShared(set); err != nil {
 			return n, err
 		}
 	}
 	return n, nil
 }
 
-// checkGroups returns what is wrong with lists of ranks.
-func checkGroups(ranks int, groups [][]int) error {
-	var errs []error
-	for i, g := range groups {
-		for p, r := range g {
-			if r < 0 || r >= ranks || slices.Index(g, r) != p {
-				errs = append(errs, fmt.Errorf("collective: group %d of ranks %v: place %d is for rank %d, want each of %d ranks at most once", i, g, p, r, ranks))
-			}
-		}
-	}
-	return errors.Join(errs...)
+// NewNodeFiles is NodeFiles where all ranks are of one node.
+func NewNodeFiles(ranks int, groups [][]int) ([]*os.File, error) {
+	return World{Ranks: ranks, Sharing: ranks, Groups: groups}.NodeFiles(0)
+}
+
+// OpenNode is World.OpenNode where all ranks are of one node.
+func OpenNode(files []*os.File, rank, ranks int, groups [][]int, deadline time.Duration) (*Node, error) {
+	return World{Ranks: ranks, Sharing: ranks, Groups: groups}.OpenNode(rank, files, deadline)
 }
 
 // Abort makes every wait of every rank in this rank's groups fail with reason.

@@ -78,7 +78,7 @@ func beRank(role string) (err error) {
 	if err != nil {
 		return err
 	}
-	before -= p.size + len(groupsOf(p.size)) // the files of the node, which it closes
+	before -= p.inherited() // which it closes
 	if err := p.open(); err != nil {
 		return err
 	}
@@ -116,11 +116,10 @@ const lostVariable = "GOFSDP_TEST_LOST"
 
 func (p *process) open() (err error) {
 	var files []*os.File
-	groups := groupsOf(p.size)
-	for i := range p.size + len(groups) {
+	for i := range p.inherited() {
 		files = append(files, os.NewFile(uintptr(3+i), fmt.Sprintf("inherited %d", i)))
 	}
-	if p.node, err = OpenNode(files, p.rank, p.size, groups, p.deadline); err != nil {
+	if p.node, err = worldOf(p.size).OpenNode(p.rank, files, p.deadline); err != nil {
 		return err
 	}
 	p.comm = p.node.Comms[0]
@@ -129,6 +128,14 @@ func (p *process) open() (err error) {
 	}
 	p.stream = p.dev.NewStream("comm")
 	return nil
+}
+
+// worldOf returns a world of n ranks of one node.
+func worldOf(n int) World { return World{Ranks: n, Sharing: n, Groups: groupsOf(n)} }
+
+// inherited counts the files of the node.
+func (p *process) inherited() int {
+	return p.size + len(groupsOf(p.size))
 }
 
 // groupsOf returns the group of all of n ranks, then the rows and the columns of
@@ -141,7 +148,7 @@ func groupsOf(n int) (groups [][]int) {
 		column := 1 + (n+1)/2 + r%2
 		groups[column] = append(groups[column], r)
 	}
-	return slices.DeleteFunc(groups, func(g []int) bool { return len(g) == 0 })
+	return slices.DeleteFunc(groups, func(g []int) bool { return len(g) < 2 })
 }
 
 // child is a rank as the test sees it.
@@ -155,7 +162,7 @@ type child struct {
 // start starts n ranks. They are killed at the end of the test.
 func start(t testing.TB, role string, n int, deadline time.Duration, env ...string) []*child {
 	t.Helper()
-	files, err := NewNodeFiles(n, groupsOf(n))
+	files, err := worldOf(n).NodeFiles(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +384,7 @@ func init() {
 }
 
 func TestProcessesDoEveryCollectiveOfEverySize(t *testing.T) {
-	for n := 1; n <= 4; n++ { // four ranks are more than the cores of small machines
+	for n := 2; n <= 4; n++ { // four ranks are more than the cores of small machines
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) { end(t, start(t, "every", n, time.Minute)...) })
 	}
 }
@@ -387,28 +394,28 @@ func TestProcessesMeetInTheGroupsOfAMesh(t *testing.T) {
 }
 
 func TestFilesThatAreNotTheNodesAreRefused(t *testing.T) {
-	groups := [][]int{{0, 1}}
+	w := World{Ranks: 2, Sharing: 2, Groups: [][]int{{0, 1}}}
 	for name, x := range map[string]struct {
-		rank, ranks int
-		groups      [][]int
-		files       int // that are left out
-		want        string
+		rank  int
+		world World
+		files int // that are left out
+		want  string
 	}{
-		"a rank that the node does not have": {2, 2, groups, 0, "rank 2 of 2"},
-		"too few files":                      {0, 2, groups, 1, "with 2 files, want 2 windows and 1 control files"},
-		"a group of others":                  {0, 2, [][]int{{0, 2}}, 0, "place 1 is for rank 2"},
-		"a rank twice in a group":            {0, 2, [][]int{{0, 0}}, 0, "place 1 is for rank 0"},
-		"a window in a group's place":        {0, 1, [][]int{{0}, {0}}, 0, "control file gofsdp-rank-1 of 0 bytes, want 8192"},
+		"a rank that the run does not have": {2, w, 0, "rank 2 of 2"},
+		"too few files":                     {0, w, 1, "with 2 files, want 2 windows and 1 control files"},
+		"a world that cannot be":            {0, World{Ranks: 2, Sharing: 2, Groups: [][]int{{0, 2}}}, 0, "group 0 of ranks [0 2]"},
+		"files where nothing is shared":     {0, World{Ranks: 2, Sharing: 1, Groups: [][]int{{0, 1}}}, 0, "with 3 files, want 0 windows and 0 control files"},
+		"a window in a group's place":       {0, World{Ranks: 2, Sharing: 2, Groups: [][]int{{0, 1}, {0, 1}}}, 0, "want 2 windows and 2 control files"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := NewNodeFiles(2, groups)
+			files, err := w.NodeFiles(0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := closeFiles(files[len(files)-x.files:]); err != nil {
 				t.Fatal(err)
 			}
-			n, err := OpenNode(files[:len(files)-x.files], x.rank, x.ranks, x.groups, time.Second)
+			n, err := x.world.OpenNode(x.rank, files[:len(files)-x.files], time.Second)
 			if n != nil || err == nil || !strings.Contains(err.Error(), x.want) {
 				t.Errorf("%v, want: %s", err, x.want)
 			}
@@ -417,7 +424,7 @@ func TestFilesThatAreNotTheNodesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewNodeFiles(2, [][]int{{0, 5}}); err == nil {
+	if _, err := (World{Ranks: 2, Sharing: 2, Groups: [][]int{{0, 5}}}).NodeFiles(0); err == nil {
 		t.Error("files for a group of others")
 	}
 }

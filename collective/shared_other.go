@@ -10,7 +10,7 @@ import (
 var errNotLinux = errors.New("collective: groups over shared memory are there on Linux only; use TCP")
 
 // Shared is a rank's end of a group over shared memory, of which there are none.
-type Shared struct{ Comm }
+type Shared struct{ member }
 
 // NewControl fails: groups over shared memory are there on Linux only.
 func NewControl(int) (*os.File, error) { return nil, errNotLinux }

@@ -48,7 +48,7 @@ type plainExecutor struct{}
 func (plainExecutor) Close() error { return nil }
 func (plainExecutor) Run(op device.Op) error {
 	sum, ok := op.(*device.ReduceSum)
-	if !ok || sum.Dst.Type != device.F32 {
+	if !ok || sum.Dst.Type != device.F32 || sum.Srcs[0].Type != device.F32 {
 		op.Reference()
 		return nil
 	}
@@ -455,6 +455,22 @@ func TestOverTCPAPartOfAWrongSizeIsRefusedByBind(t *testing.T) {
 	}))
 }
 
+// seedOf returns a seed of its own for each run of a test, or SEED to replay one.
+func seedOf(t *testing.T, test string) uint64 {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("SEED"); s != "" {
+		if _, err := fmt.Sscan(s, &seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again: SEED=%d go test -run %s ./collective", seed, test)
+		}
+	})
+	return seed
+}
+
 // jitteryConn moves a few bytes at a time, at random, and now and then rests.
 type jitteryConn struct {
 	net.Conn
@@ -485,10 +501,7 @@ func (c *jitteryConn) Write(b []byte) (done int, err error) {
 }
 
 func TestOverTCPDelaysAndShortReadsChangeNothing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("SEED"); s != "" {
-		fmt.Sscan(s, &seed)
-	}
+	seed := seedOf(t, "TestOverTCPDelays")
 	const n, size = 3, 200_003
 	want := make([][]float32, n)
 	mustAll(t, ranks(t, n, 20*time.Second, func(r int, c Comm, dev device.Device, s device.Stream) (err error) {
@@ -496,23 +509,13 @@ func TestOverTCPDelaysAndShortReadsChangeNothing(t *testing.T) {
 		return err
 	}))
 	mustAll(t, tcpRanks(t, n, 2, 20*time.Second, func(r tcpRank) error {
-		for _, p := range r.peers {
-			if p == nil {
-				continue
-			}
-			for _, l := range p.links { // nothing has been posted to them
-				l.conn = &jitteryConn{Conn: l.conn, rng: rand.New(rand.NewPCG(seed, uint64(10*r.Rank()+p.rank)))}
-			}
-		}
+		jitter(r.TCP, seed)
 		got, err := everyOverTCP(func(n int) device.Tensor { return tensor(t, r.dev, r.Rank(), n) }, r, r.stream, size)
 		if err == nil && !slices.Equal(got, want[r.Rank()]) {
 			err = errors.New("other bits")
 		}
 		return err
 	}))
-	if t.Failed() {
-		t.Logf("again: SEED=%d go test -run TestOverTCPDelays ./collective", seed)
-	}
 }
 
 func TestOverTCPAReasonIsReadAsItWasTold(t *testing.T) {
