@@ -38,8 +38,20 @@ func (o *ReduceSum) Cost() Cost {
 	return Cost{int64(o.N) * int64(len(o.Srcs)), bytesOf(o.Srcs...) + o.Dst.Bytes()}
 }
 
-// Reference implements Op. F64 is added in float64.
+// Reference implements Op. F64 is added in float64, and takes no memory: ranks
+// agree by it in every step, and no device needs a kernel for so few numbers.
 func (o *ReduceSum) Reference() {
+	if o.Dst.Type == F64 {
+		dst := o.Dst.F64()
+		for i := range dst { // the sources first: one of them may be Dst
+			sum := o.Srcs[0].F64()[i]
+			for _, s := range o.Srcs[1:] {
+				sum += s.F64()[i]
+			}
+			dst[i] = sum
+		}
+		return
+	}
 	sum := load(o.Srcs[0])
 	for _, s := range o.Srcs[1:] {
 		for i, x := range load(s) {
