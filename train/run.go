@@ -31,6 +31,10 @@ type Place struct {
 	// Join opens the groups of the plan's mesh; it is called where there are
 	// several ranks.
 	Join func(*fsdp.Plan) (fsdp.Comms, error)
+	// Meet returns when all ranks have called it, however long some take: it is
+	// for what a disk may hold up, which no collective should wait for. It may be
+	// nil where there is one rank.
+	Meet func() error
 	// Flight is the engine's recorder; nil: one that nobody reads.
 	Flight *fsdp.Flight
 }
@@ -45,6 +49,7 @@ type Run struct {
 	Engine *fsdp.Engine // nil where the run was only checked
 	info   device.Info
 	dev    device.Device
+	meet   func() error
 
 	weights *checkpoint.Weights // nil: fresh ones
 }
@@ -69,7 +74,7 @@ func (r *Run) start(place Place, dev device.Device) (err error) {
 			return err
 		}
 	}
-	r.dev = dev
+	r.dev, r.meet = dev, place.Meet
 	if r.Engine, err = cmp.Or(place.Flight, fsdp.NewFlight()).NewEngine(r.Plan, dev, comms); err != nil {
 		return err
 	}
@@ -180,17 +185,17 @@ func (r *Run) DiskBytes() int64 {
 }
 
 // Export writes the weights as a Hugging Face directory; of several ranks all
-// call it, and the first writes. A fine-tuned model keeps its own tokenizer's
+// call it, and the first writes. It returns when all is written, on all ranks. A fine-tuned model keeps its own tokenizer's
 // and generation's files; a tokenizer that came from elsewhere is written beside
 // the weights.
 func (r *Run) Export(dir string) error {
 	if r.Plan.Rank != 0 {
 		for u := range r.Plan.Units {
-			if _, err := r.Engine.Whole(u); err != nil {
+			if _, err := r.whole(u); err != nil {
 				return err
 			}
 		}
-		return nil
+		return r.together()
 	}
 	weight, failed := r.wholeWeights()
 	x := checkpoint.Export{Config: r.Model.Config, Weight: weight}
@@ -210,7 +215,26 @@ func (r *Run) Export(dir string) error {
 			x.EndOfText = string(tok.TokenBytes(id))
 		}
 	}
-	return errors.Join(checkpoint.WriteHuggingFace(dir, x), *failed)
+	if err := errors.Join(checkpoint.WriteHuggingFace(dir, x), *failed); err != nil {
+		return err
+	}
+	return r.together()
+}
+
+// together waits for all ranks.
+func (r *Run) together() error {
+	if r.meet == nil {
+		return nil
+	}
+	return r.meet()
+}
+
+// whole gathers a unit's weights once all ranks are there.
+func (r *Run) whole(unit int) ([]float32, error) {
+	if err := r.together(); err != nil {
+		return nil, err
+	}
+	return r.Engine.Whole(unit)
 }
 
 // wholeWeights returns what gives parameters in the order of units, each gathered
@@ -225,7 +249,7 @@ func (r *Run) wholeWeights() (weight func(param string) []float32, failed *error
 					continue
 				}
 				if u != unit && *failed == nil {
-					whole, *failed = r.Engine.Whole(u)
+					whole, *failed = r.whole(u)
 					unit = u
 				}
 				if *failed != nil {

@@ -136,6 +136,10 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	at := place(cfg.Scaling)
 	at.Rank = start.Rank
 	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(ends), nil }
+	at.Meet = func() error {
+		_, err := client.Exchange(client.Context(), "export", nil)
+		return err
+	}
 	log := func(format string, args ...any) {
 		if start.Rank == 0 {
 			a.printf(format+"\n", args...)
@@ -166,8 +170,8 @@ const processors = 8
 // export and the samples.
 func (a *app) follow(cfg *config.Config, r *train.Run) error {
 	sum, err := r.Train(a.ctx, train.Reporters{})
-	if err == nil && sum.Steps > 0 && sum.Finite() {
-		err = r.Export("")
+	if ofAll(err) && sum.Steps > 0 && sum.Finite() {
+		err = errors.Join(err, r.Export(""))
 	}
 	if err == nil && sum.Interrupted {
 		return interruption{syscall.SIGINT} // if not of this rank, then of another
@@ -179,6 +183,13 @@ func (a *app) follow(cfg *config.Config, r *train.Run) error {
 		err = r.Generate(a.ctx, prompt, func([]byte) {})
 	}
 	return err
+}
+
+// ofAll says whether all ranks end with an error at once, or without one: then they
+// can go on together.
+func ofAll(err error) bool {
+	var spoilt *train.NotFinite
+	return err == nil || errors.As(err, &spoilt)
 }
 
 // adopt opens the directory that the launcher has made, and takes over run.json:
@@ -203,8 +214,13 @@ func (j *job) adopt(path string) (err error) {
 // launcher's word, which ends where the run does.
 func lost(ended context.Context, err error) error {
 	var c *collective.Error
+	var spoilt *train.NotFinite
 	caused := errors.As(err, &c) && c.Missing == nil
 	switch {
+	case errors.As(err, &spoilt) && spoilt.Elsewhere:
+		return coded{err, launcher.Stopped{}.ExitCode()}
+	case spoilt != nil: // whatever failed after it
+		return err
 	case ended.Err() != nil && (caused || errors.Is(err, context.Canceled)):
 		return context.Cause(ended)
 	case caused:

@@ -235,7 +235,7 @@ func (j *job) train() (err error) {
 	sum, err = j.run.Train(j.ctx, train.Reporters{j.recorder, console})
 	err = errors.Join(err, console.End())
 	where := "there are no weights to keep"
-	if sum.Steps > 0 && sum.Finite() {
+	if sum.Steps > 0 && sum.Finite() && (ranks == 1 || ofAll(err)) {
 		exported := j.run.Export(j.dir.ModelDir())
 		err = errors.Join(err, exported)
 		if where = "the weights could not be written"; exported == nil {
