@@ -190,8 +190,11 @@ func (o *FlightOperation) since(now time.Time) string {
 	return ""
 }
 
-// seconds writes a duration behind a word.
+// seconds writes a duration behind a word: seconds, or milliseconds below one.
 func seconds(d time.Duration, word string) string {
+	if d < time.Second {
+		return fmt.Sprintf("%s%d ms", word, d.Milliseconds())
+	}
 	return fmt.Sprintf("%s%.1f s", word, d.Seconds())
 }
 

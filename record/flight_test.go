@@ -159,7 +159,7 @@ set-up  0     0     waiting in all-reduce of agreement, number 0 (micro-batch, s
 				flightStream("compute", flown("AdamW", "", 9, FlightDone, 1, 11)),
 				flightStream("replay", flown("Embed", "", 5, FlightDone, 11, 11.1), flown("MatMul", "", 6, FlightFailed, 11.1, 11.3), flown("SwiGLU", "", 7, FlightSkipped, 0, 11.3)),
 			}}, map[int]string{0: "the gradient is not finite"}),
-			at: []string{"failed in MatMul of block 3, mlp.up, after 0.2 s"},
+			at: []string{"failed in MatMul of block 3, mlp.up, after 200 ms"},
 			report: `
 1 of 1 ranks left a flight recorder
 
