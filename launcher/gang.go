@@ -203,12 +203,22 @@ func (g *gang) outcome() Outcome {
 	switch {
 	case g.cause != nil && g.cause.weight > consequence:
 		return g.cause.Outcome
-	case g.stop != nil:
+	case g.stop != nil && !g.succeeded():
 		return *g.stop
 	case g.cause != nil:
 		return Outcome{Code: exitLost, Reason: "nobody said why: " + g.cause.Reason, Rank: g.cause.Rank}
 	}
 	return Outcome{Rank: -1}
+}
+
+// succeeded says whether all ranks have ended well: then it is too late to stop.
+func (g *gang) succeeded() bool {
+	for _, r := range g.ranks {
+		if r.done == nil || r.done.Code != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // fail notes a failure, and keeps the better reason.

@@ -181,7 +181,7 @@ func rankSteps(c *Client, s script, me int) (code int, reason string) {
 		select {
 		case <-c.Stopping():
 			if s.Act != "deaf" {
-				return 0, ""
+				return exitInterrupted, ""
 			}
 		default:
 		}
@@ -227,7 +227,7 @@ func rankSteps(c *Client, s script, me int) (code int, reason string) {
 			stop = stop || bytes.HasSuffix(v, []byte("stop"))
 		}
 		if stop && s.Act != "deaf" {
-			return 0, ""
+			return exitInterrupted, ""
 		}
 		c.Report("step", strconv.Itoa(step))
 		time.Sleep(2 * time.Millisecond)
