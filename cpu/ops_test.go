@@ -148,19 +148,21 @@ func TestAttentionIsTheSameHoweverItIsCut(t *testing.T) {
 			forward, back := attention(memory, c.typ, c.seqs, c.seqLen, c.heads, c.kvHeads, c.size, c.start)
 			whole := pool(t, 1, best)
 			want := memory.Clone(forward)
+			bounds := memory.Bounds(want)
 			want.Reference()
 			if err := whole.Run(forward); err != nil {
 				t.Fatal(err)
 			}
-			if err := optest.Compare(forward, want, tolerance(want, 0)); err != nil {
+			if err := optest.Compare(forward, want, bounds); err != nil {
 				t.Errorf("1 thread: %v", err)
 			}
 			want = memory.Clone(back)
+			bounds = memory.Bounds(want)
 			want.Reference()
 			if err := whole.Run(back); err != nil {
 				t.Fatal(err)
 			}
-			if err := optest.Compare(back, want, tolerance(want, 0)); err != nil {
+			if err := optest.Compare(back, want, bounds); err != nil {
 				t.Errorf("1 thread: %v", err)
 			}
 			for _, threads := range c.threads {
@@ -170,7 +172,7 @@ func TestAttentionIsTheSameHoweverItIsCut(t *testing.T) {
 					if err := k.Run(got); err != nil {
 						t.Fatal(err)
 					}
-					if err := optest.Compare(got, op, 0); err != nil {
+					if err := optest.Compare(got, op, nil); err != nil {
 						t.Errorf("%d threads have other bits: %v", threads, err)
 					}
 				}
@@ -201,12 +203,13 @@ func TestDecodingAfterAPrefillIsAttentionOverTheWhole(t *testing.T) {
 				V: whole.V.Slice(int64(at)*kv, int64(n)*kv), Cached: cached, KCache: kCache, VCache: vCache, Out: memory.Blank(typ, n*heads*size),
 				Seqs: 1, SeqLen: n, CacheLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: whole.Scale,
 			}
+			bounds := memory.Bounds(part)
 			if err := k.Run(part); err != nil {
 				t.Fatal(err)
 			}
 			want := *part
 			want.Out = whole.Out.Slice(int64(at)*q, int64(n)*q)
-			if err := optest.Compare(part, &want, optest.Tolerance(whole)); err != nil {
+			if err := optest.Compare(part, &want, bounds); err != nil {
 				t.Fatalf("%v, rows from %d on: %v", typ, at, err)
 			}
 			at += n

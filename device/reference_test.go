@@ -250,7 +250,7 @@ func TestALossInChunksIsTheWholeLoss(t *testing.T) {
 			})
 			from += n
 		}
-		if err := optest.Compare(parts, whole, 0); err != nil {
+		if err := optest.Compare(parts, whole, nil); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -10,7 +10,8 @@ import (
 )
 
 // Tolerance returns how far an fp32 implementation may be from the reference,
-// as a share of an operand's root mean square; 0: not at all.
+// as a share of the root mean square of what is added up (see Bounds); 0: not
+// at all.
 //
 // A sum of n independent terms of deviation σ has a deviation of σ√n. Adding
 // them in fp32 rounds partial sums of about σ√k by up to u = 2⁻²⁴ of each, a
@@ -64,52 +65,41 @@ func roundoff(typ device.DType) float64 {
 }
 
 // Compare returns where got, which has run somewhere, differs from want, which
-// ran elsewhere from equal inputs. What is only read, and everything at a
-// tolerance of 0, must be equal in all bits; a written number may differ by
-// tolerance times the operand's root mean square plus its own roundoff. Scratch
-// is not compared.
-func Compare(got, want device.Op, tolerance float64) error {
+// ran elsewhere from equal inputs. A number that bounds name may differ by what
+// they say plus its own roundoff; all else must be equal in all bits. Within
+// bounds a bf16 copy of parameters must have the bits that belong to got's own.
+// Scratch is not compared.
+func Compare(got, want device.Op, bounds Bounds) error {
 	var errs []error
 	wanted := device.Operands(want)
-	written := map[device.Addr]bool{}
-	for _, o := range wanted {
-		written[o.T.Addr] = written[o.T.Addr] || o.Access&device.Write != 0
-	}
 	for i, g := range device.Operands(got) {
 		if g.Scratch {
 			continue
 		}
-		t := tolerance
-		if !written[wanted[i].T.Addr] || g.T.Type == device.I32 {
-			t = 0
+		var err error
+		a, isAdamW := got.(*device.AdamW)
+		switch bound, ok := bounds[g.Name]; {
+		case ok:
+			err = compare(*g.T, *wanted[i].T, bound)
+		case isAdamW && bounds != nil && g.Name == "Copy":
+			err = compareCopy(a)
+		default:
+			err = compareBits(*g.T, *wanted[i].T)
 		}
-		if err := compare(*g.T, *wanted[i].T, t); err != nil {
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s.%s: %w", device.Name(got), g.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func compare(got, want device.Tensor, tolerance float64) error {
-	if tolerance == 0 && bytes.Equal(Bytes(got), Bytes(want)) {
-		return nil
-	}
-	n, squares := int(want.Len), 0.0
-	for i := range n {
-		squares += At(want, i) * At(want, i)
-	}
-	rms := math.Sqrt(squares / float64(n))
+func compare(got, want device.Tensor, bound []float64) error {
 	wrong, worst, at := 0, 0.0, 0
-	for i := range n {
-		g, w := At(got, i), At(want, i)
-		over := math.Abs(g-w) / (tolerance*rms + roundoff(want.Type)*math.Abs(w))
-		if tolerance == 0 {
-			over = 0
-			if size := int(want.Type.Size()); !bytes.Equal(Bytes(got)[i*size:][:size], Bytes(want)[i*size:][:size]) {
-				over = math.Inf(1)
-			}
-		}
-		if g == w && tolerance > 0 || over <= 1 {
+	gs, ws := values(got), values(want)
+	for i, w := range ws {
+		g := gs[i]
+		over := math.Abs(g-w) / (bound[i] + roundoff(want.Type)*math.Abs(w))
+		if g == w || over <= 1 {
 			continue
 		}
 		if wrong++; wrong == 1 || over > worst {
@@ -120,5 +110,36 @@ func compare(got, want device.Tensor, tolerance float64) error {
 		return nil
 	}
 	return fmt.Errorf("%d of %d elements differ; [%d] is %v, want %v (%.3g times what is allowed)",
-		wrong, n, at, At(got, at), At(want, at), worst)
+		wrong, want.Len, at, gs[at], ws[at], worst)
+}
+
+func compareBits(got, want device.Tensor) error {
+	if bytes.Equal(Bytes(got), Bytes(want)) {
+		return nil
+	}
+	wrong, at, size := 0, 0, int(want.Type.Size())
+	for i := range int(want.Len) {
+		if bytes.Equal(Bytes(got)[i*size:][:size], Bytes(want)[i*size:][:size]) {
+			continue
+		}
+		if wrong++; wrong == 1 {
+			at = i
+		}
+	}
+	return fmt.Errorf("%d of %d elements have other bits; [%d] is %v, want %v", wrong, want.Len, at, At(got, at), At(want, at))
+}
+
+// compareCopy holds the Copy against the rounded Param of the same operation.
+func compareCopy(o *device.AdamW) error {
+	for i := range o.N {
+		p, step := float32(At(o.Param, i)), uint64(At(o.Hyper, device.HyperStep))
+		want := device.ToBF16(p)
+		if o.Stochastic {
+			want = device.StochasticBF16(p, device.Random(o.Seed, step, uint64(o.Index)+uint64(i)))
+		}
+		if got := o.Copy.BF16()[i]; got != want {
+			return fmt.Errorf("[%d] is %v, want %v, which is Param's %v rounded", i, device.FromBF16(got), device.FromBF16(want), p)
+		}
+	}
+	return nil
 }

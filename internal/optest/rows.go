@@ -83,6 +83,11 @@ func (g generator) adamW() device.Op {
 		V:    g.Floats(g.stat, n, func(int) float64 { return 1e-2 * g.rng.Float64() }),
 		Seed: g.rng.Uint64(), Index: g.rng.Int64N(1 << 40),
 	}
+	for _, t := range []device.Tensor{o.M, o.V, o.Grad} {
+		for i := n - n/8; i < n; i++ { // as in a shard's padding
+			Set(t, i, 0)
+		}
+	}
 	hyper := [device.HyperLen]float64{
 		device.HyperLR: 1e-2, device.HyperGradScale: g.rng.Float64(), device.HyperStep: step,
 		device.HyperBias1: 1 / (1 - math.Pow(0.9, step)), device.HyperBias2: 1 / math.Sqrt(1-math.Pow(0.95, step)),
