@@ -25,6 +25,7 @@ var factors = []pairwise.Factor[variant]{
 	pairwise.Of("reduced late", func(w *variant, x bool) { w.LateReduce = x }, false, true),
 	pairwise.Of("weights kept", func(w *variant, x bool) { w.KeepWeights = x }, false, true),
 	pairwise.Of("prefetch", func(w *variant, n int) { w.Prefetch = n }, 0, 1, 3),
+	pairwise.Of("offload", func(w *variant, x Offload) { w.Offload = x }, OffloadNone, OffloadOptimizer, OffloadParameters, OffloadAll),
 	pairwise.Of("recompute", func(w *variant, r Recompute) { w.Recompute = r }, RecomputeNone, RecomputeSelective, RecomputeBlock),
 	pairwise.Of("type", func(w *variant, x device.DType) { w.Type = x }, device.F32, device.BF16),
 	pairwise.Of("rounded at random", func(w *variant, x bool) { w.Optimizer.Stochastic = x }, false, true),
@@ -63,7 +64,7 @@ func (w variant) options() (o Options, sequences int) {
 // column "between micro-batches", if there are several.
 func (w variant) plainest() variant {
 	o, _ := w.options()
-	w.Recompute, w.KeepWeights, w.Prefetch, w.LateReduce = RecomputeNone, false, 0, false
+	w.Recompute, w.Offload, w.KeepWeights, w.Prefetch, w.LateReduce = RecomputeNone, OffloadNone, false, 0, false
 	for _, w.Strategy = range Strategies() {
 		if p, _ := w.options(); w.micros == 1 || p.row().between == o.row().between {
 			return w
