@@ -27,10 +27,12 @@ var Cluster = []string{"scaling", "run"}
 
 // Scaling says what computes. Its name is Ray Train's.
 type Scaling struct {
-	Workers  int           `yaml:"num_workers" default:"1" min:"1" max:"65536" help:"Ranks: processes that train together, each with a part of every batch."`
-	Sharding fsdp.Sharding `yaml:"sharding" help:"What several ranks share, and how."`
-	Threads  int           `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads of each rank that compute; 0 divides all cores that the process may use among the ranks. The number changes no result."`
-	ISA      string        `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
+	Workers   int           `yaml:"num_workers" default:"1" min:"1" max:"65536" help:"Ranks: processes that train together, each with a part of every batch."`
+	Nodes     int           `yaml:"nodes" default:"1" min:"1" max:"65536" help:"Nodes that the ranks are on, the same number on each; all are processes of this machine, with an agent for each node."`
+	Sharding  fsdp.Sharding `yaml:"sharding" help:"What several ranks share, and how."`
+	Transport string        `yaml:"transport" default:"auto" enum:"auto,shared,tcp" help:"How ranks of one node reach each other: by shared memory or over TCP; auto shares memory where the system has it, which is Linux. Ranks of different nodes always use TCP."`
+	Threads   int           `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads of each rank that compute; 0 divides all cores that the process may use among the ranks. The number changes no result."`
+	ISA       string        `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
 }
 
 // Run says where a run leaves its files. Its names are Ray Train's.
@@ -50,12 +52,30 @@ func (c Config) Check() []error {
 	return errs
 }
 
-// Check returns what is wrong with the mesh of ranks.
+// Check returns what is wrong with the mesh of ranks and their nodes.
 func (s Scaling) Check() []error {
-	if err := s.Sharding.Over(s.Workers, &fsdp.Options{}); err != nil {
+	if s.Nodes < 1 || s.Workers%s.Nodes != 0 {
+		return []error{fmt.Errorf("scaling.nodes: %d ranks cannot be divided among %d nodes", s.Workers, s.Nodes)}
+	}
+	var o fsdp.Options
+	if err := s.Layout().Over(s.Workers, &o); err != nil {
 		return []error{fmt.Errorf("scaling.sharding.%w", err)}
 	}
+	// Then all groups have as many ranks on each of their nodes.
+	if row, node := o.Mesh.Along(fsdp.Within), s.Workers/s.Nodes; row%node != 0 && node%row != 0 {
+		return []error{fmt.Errorf("scaling.sharding.mesh: %v has rows of %d ranks, and each of %d nodes has %d: a node must have whole rows, or a row whole nodes", o.Mesh, row, s.Nodes, node)}
+	}
 	return nil
+}
+
+// Layout returns how the ranks share the work, with their mesh where there are
+// several nodes: unless another one is given, each has a row.
+func (s Scaling) Layout() fsdp.Sharding {
+	spread := s.Sharding
+	if spread.Mesh == "" && s.Nodes > 1 {
+		spread.Mesh = fsdp.Mesh{Across: s.Nodes, Within: s.Workers / s.Nodes}.String()
+	}
+	return spread
 }
 
 // Check returns what is wrong with the place of a run.

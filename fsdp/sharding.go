@@ -9,7 +9,7 @@ import (
 // Sharding is the part of the configuration that says how the work is spread
 // over ranks. It changes where numbers are kept, and not which come out.
 type Sharding struct {
-	Mesh                string `yaml:"mesh" default:"" help:"Ranks across nodes and within one, such as 2x4; empty puts all ranks in one node."`
+	Mesh                string `yaml:"mesh" default:"" help:"Ranks across nodes and within one, such as 2x4; empty makes a row of each node."`
 	Strategy            string `yaml:"strategy" default:"full_shard" enum:"no_shard,shard_optimizer,shard_grad_op,full_shard,hybrid_shard,hybrid_full_shard" help:"What is sharded: nothing (DDP); optimizer state (ZeRO-1); gradients too (ZeRO-2); weights too (FSDP, ZeRO-3); the same within nodes only (HSDP); or weights within nodes and optimizer state over all (HFSDP)."`
 	ReshardAfterForward bool   `yaml:"reshard_after_forward" default:"true" help:"Release gathered weights after the forward and gather them again for the backward."`
 	Prefetch            int    `yaml:"prefetch" default:"1" min:"0" help:"Units whose weights are gathered ahead of their use."`

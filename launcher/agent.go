@@ -38,10 +38,10 @@ func agentEnvironment(file string, node int, deadline time.Duration) []string {
 // told this process to end, as ctx's cause says: then the launcher is asked to
 // let all ranks end after the step at hand.
 //
-// memory makes the files that so many ranks of the node share, in a mesh; each
-// rank inherits all of them, in their order (Start.Files). They are made when the
-// ranks are, and closed with them. It may be nil.
-func RunAgent(ctx context.Context, command []string, memory func(ranks int, mesh string) ([]*os.File, error)) int {
+// memory makes the files that the node's ranks share, by what the first of them is
+// told; each rank inherits all of them, in their order (Start.Files). They are made
+// when the ranks are, and closed with them. It may be nil.
+func RunAgent(ctx context.Context, command []string, memory func(first Start) ([]*os.File, error)) int {
 	code, err := runAgent(ctx, command, memory)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gofsdp: agent: %v\n", err)
@@ -49,7 +49,7 @@ func RunAgent(ctx context.Context, command []string, memory func(ranks int, mesh
 	return code
 }
 
-func runAgent(told context.Context, command []string, memory func(int, string) ([]*os.File, error)) (code int, err error) {
+func runAgent(told context.Context, command []string, memory func(Start) ([]*os.File, error)) (code int, err error) {
 	// Where nobody made it the leader of a group, so that all can be killed at
 	// once, it makes itself one; a session's leader is one already.
 	syscall.Setpgid(0, 0)
@@ -163,7 +163,7 @@ func hostTowards(address string) string {
 // agent is one node's. One goroutine owns it, but for out.
 type agent struct {
 	command  []string
-	memory   func(ranks int, mesh string) ([]*os.File, error) // nil: none
+	memory   func(first Start) ([]*os.File, error) // nil: none
 	timing   timing
 	launcher *pulse
 	gone     <-chan struct{} // closed when the launcher is lost
@@ -259,7 +259,7 @@ func (a *agent) start(s *pb.StartRanks) {
 	var shared []*os.File
 	var err error
 	if a.memory != nil {
-		shared, err = a.memory(len(s.Ranks), s.Ranks[0].Mesh)
+		shared, err = a.memory(startOf(s.Ranks[0]))
 	}
 	defer closeAll(shared)
 	for _, start := range s.Ranks {

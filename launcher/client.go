@@ -27,7 +27,7 @@ type Start struct {
 
 	Mesh     string        // as the job has it
 	Hosts    []string      // by rank: address by which others reach it
-	Secret   []byte        // that peers prove to each other
+	Secret   []byte        // the run's; see Key
 	Config   []byte        // the resolved configuration
 	Deadline time.Duration // within which a hang must end the run
 

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 		case "launcher":
 			os.Exit(launcherMain())
 		case "agent":
-			os.Exit(RunAgent(told(), []string{os.Args[0], "rank"}, func(ranks int, mesh string) (files []*os.File, err error) {
-				for _, name := range []string{fmt.Sprintf("gofsdp-test-%d-ranks-", ranks), "gofsdp-test-mesh-" + mesh} {
+			os.Exit(RunAgent(told(), []string{os.Args[0], "rank"}, func(first Start) (files []*os.File, err error) {
+				for _, name := range []string{fmt.Sprintf("gofsdp-test-%d-ranks-", first.LocalRanks), "gofsdp-test-mesh-" + first.Mesh} {
 					f, err := os.CreateTemp("", name)
 					if err != nil {
 						return files, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -110,6 +111,14 @@ func (control) RequireTransportSecurity() bool { return true }
 func (c control) proven(ctx context.Context) bool {
 	shown := metadata.ValueFromIncomingContext(ctx, secretHeader)
 	return len(shown) == 1 && same(shown[0], c.Secret)
+}
+
+// Key returns a key that the ranks of a run have alike and nobody else, for one
+// use: who learns it learns neither the run's secret nor the keys of other uses.
+func (s Start) Key(use string) []byte {
+	h := hmac.New(sha256.New, s.Secret)
+	h.Write([]byte("gofsdp/" + use))
+	return h.Sum(nil)
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/gofsdp/gofsdp/config"
@@ -23,8 +22,8 @@ const directoryVariable = "GOFSDP_RUN_DIRECTORY"
 // there, and says how it went where the first rank could not.
 func (j *job) launch(binding *config.Binding) error {
 	j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
-	const nodes = 1
-	attempt, err := beginAttempt(j.dir, j.rec.Attempts, nodes, j.cfg.Scaling.Workers)
+	nodes := j.cfg.Scaling.Nodes
+	attempt, err := beginAttempt(j.dir, j.rec.Attempts, nodes, j.cfg.Scaling.Workers/nodes)
 	if err == nil {
 		err = j.start(binding, nodes, attempt)
 	}
@@ -53,7 +52,7 @@ func (j *job) start(binding *config.Binding, nodes int, attempt *attempt) error 
 	dir := j.dir.Path() // which ranks find from where they are started, as this process does
 	outcome, err := launcher.Run(j.ctx, launcher.Job{
 		Settings: j.cfg.Run.Processes, Run: filepath.Base(dir), Attempt: len(attempt.before),
-		Nodes: nodes, Ranks: j.cfg.Scaling.Workers, Mesh: j.run.Plan.Mesh.String(),
+		Nodes: nodes, Ranks: j.cfg.Scaling.Workers / nodes, Mesh: j.run.Plan.Mesh.String(),
 		Config: binding.Marshal(), Environment: []string{directoryVariable + "=" + dir}, Dir: dir,
 		Placer: launcher.Local{Command: []string{self, "agent"}, Stderr: j.err}, Stdout: j.out, Stderr: j.err,
 		OnReport: attempt.report,
@@ -75,20 +74,21 @@ func (o outcomeError) ExitCode() int { return o.Code }
 // mostWorkers is as many ranks as one machine is asked to start.
 const mostWorkers = 64
 
-// canLaunch refuses several ranks where their processes cannot share memory.
-func canLaunch(workers int) error {
-	if workers > mostWorkers {
-		return fmt.Errorf("scaling.num_workers: %d ranks are more than the %d that one machine starts, and several machines are not supported yet", workers, mostWorkers)
+// canLaunch refuses ranks that this machine cannot start.
+func canLaunch(s config.Scaling) error {
+	var errs []error
+	if s.Workers > mostWorkers {
+		errs = append(errs, fmt.Errorf("scaling.num_workers: %d ranks are more than the %d that one machine starts, and several machines are not supported yet", s.Workers, mostWorkers))
 	}
-	if workers > 1 && runtime.GOOS != "linux" {
-		return fmt.Errorf("scaling.num_workers: %d ranks of one machine share memory in a way that only Linux has; take 1 with more scaling.threads", workers)
+	if s.Transport == "shared" && !shares(s.Transport) {
+		errs = append(errs, fmt.Errorf("scaling.transport: processes share memory in a way that only Linux has; take tcp, or auto"))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // place is where a rank stands, as far as the configuration says it.
 func place(s config.Scaling) train.Place {
-	return train.Place{Ranks: s.Workers, Sharding: s.Sharding}
+	return train.Place{Ranks: s.Workers, Sharding: s.Layout()}
 }
 
 // oneLine joins an error's statements.

@@ -29,7 +29,7 @@ func (c *planCommand) Run(a *app) error {
 		return asUser(err)
 	}
 	ranks := cfg.Scaling.Workers
-	plan, err := cfg.Train.NewPlanOver(ranks, 0, cfg.Scaling.Sharding, src.Config, cfg.Data.SequenceLength)
+	plan, err := cfg.Train.NewPlanOver(ranks, 0, cfg.Scaling.Layout(), src.Config, cfg.Data.SequenceLength)
 	if err != nil {
 		return asUser(err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"syscall"
@@ -25,17 +24,8 @@ func (agentCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	os.Exit(launcher.RunAgent(a.ctx, []string{self, "rank"}, sharedFiles))
+	os.Exit(launcher.RunAgent(a.ctx, []string{self, "rank"}, nodeFiles))
 	return nil
-}
-
-// sharedFiles makes what the ranks of a node share that has all of the mesh.
-func sharedFiles(ranks int, mesh string) ([]*os.File, error) {
-	m, err := fsdp.ParseMesh(mesh)
-	if err != nil {
-		return nil, err
-	}
-	return collective.NewNodeFiles(ranks, m.Groups())
 }
 
 type rankCommand struct{}
@@ -66,10 +56,8 @@ func (rankCommand) Run(a *app) error {
 // and shows samples; the others do the same work in silence.
 func (a *app) rank(client *launcher.Client) (err error) {
 	start, began := client.Start(), time.Now()
-	var cfg config.Config
-	b := config.Bind(&cfg)
-	b.Load("the run's configuration", start.Config)
-	if err := b.Check(); err != nil {
+	cfg, err := told(start)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(client.Context())
@@ -94,15 +82,11 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	if scaling.ISA, err = agreeOnISA(ctx, client, scaling.ISA, here); err != nil {
 		return err
 	}
-	mesh, err := fsdp.ParseMesh(start.Mesh)
+	world, err := worldOf(cfg.Scaling, start)
 	if err != nil {
 		return err
 	}
-	files := make([]*os.File, len(start.Files))
-	for i, fd := range start.Files {
-		files[i] = os.NewFile(uintptr(fd), fmt.Sprintf("shared file %d", i))
-	}
-	node, err := collective.OpenNode(files, start.Rank, start.World, mesh.Groups(), start.Deadline)
+	node, err := openNode(world, start)
 	if err != nil {
 		return err
 	}
@@ -112,17 +96,8 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		if err == nil || trained && errors.Is(err, context.Canceled) {
 			return // all have agreed to end
 		}
-		node.Abort(err) // nobody has to wait for this rank any more
 		err = lost(client.Context(), err)
 	}()
-	ends := make([]collective.Comm, len(node.Comms))
-	for i, c := range node.Comms {
-		if c != nil {
-			ends[i] = c
-		}
-	}
-	// What fails elsewhere must not leave this rank waiting.
-	defer context.AfterFunc(client.Context(), func() { node.Abort(context.Cause(client.Context())) })()
 	// A rank that waits for a peer keeps one of Go's processors until the runtime
 	// notices; with a few more its other streams go on meanwhile. The threads that
 	// compute are counted before.
@@ -133,9 +108,21 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	groups, err := connect(ctx, world, node, dev, client)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, groups.Close()) }()
+	defer func() {
+		if err != nil && !(trained && errors.Is(err, context.Canceled)) {
+			groups.Abort(err) // nobody has to wait for this rank any more
+		}
+	}()
+	// What fails elsewhere must not leave this rank waiting.
+	defer context.AfterFunc(client.Context(), func() { groups.Abort(context.Cause(client.Context())) })()
 	at := place(cfg.Scaling)
 	at.Rank = start.Rank
-	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(ends), nil }
+	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(groups.Comms), nil }
 	at.Meet = func() error {
 		_, err := client.Exchange(client.Context(), "export", nil)
 		return err
@@ -151,7 +138,7 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if start.Rank == 0 {
-		j := &job{app: a, cfg: &cfg, run: r, dev: dev, began: began}
+		j := &job{app: a, cfg: cfg, run: r, dev: dev, began: began}
 		if err := j.adopt(os.Getenv(directoryVariable)); err != nil {
 			return err
 		}
@@ -159,7 +146,7 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		return j.train()
 	}
 	trained = true
-	return a.follow(&cfg, r)
+	return a.follow(cfg, r)
 }
 
 // processors is how many of Go's a rank has at the least: three streams, and

@@ -31,6 +31,7 @@ type configured struct {
 // of the configuration.
 type spread struct {
 	Ranks    int    `placeholder:"N" help:"Processes that train together (scaling.num_workers)."`
+	Nodes    int    `placeholder:"N" help:"Nodes that they are on (scaling.nodes)."`
 	Mesh     string `placeholder:"AxB" help:"Ranks across nodes and within one, such as 2x4 (scaling.sharding.mesh)."`
 	Strategy string `placeholder:"NAME" help:"What they shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard (scaling.sharding.strategy)."`
 }
@@ -39,6 +40,9 @@ type spread struct {
 func (s spread) assignments() (list []string) {
 	if s.Ranks != 0 {
 		list = append(list, fmt.Sprintf("scaling.num_workers=%d", s.Ranks))
+	}
+	if s.Nodes != 0 {
+		list = append(list, fmt.Sprintf("scaling.nodes=%d", s.Nodes))
 	}
 	if s.Mesh != "" {
 		list = append(list, "scaling.sharding.mesh="+s.Mesh)

@@ -48,7 +48,7 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(free(cfg.Run), canLaunch(cfg.Scaling.Workers)); err != nil {
+	if err := errors.Join(free(cfg.Run), canLaunch(cfg.Scaling)); err != nil {
 		return asUser(err)
 	}
 	dev, err := openDevice(cfg.Scaling)
