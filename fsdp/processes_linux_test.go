@@ -54,6 +54,7 @@ type job struct {
 	Steps, Sequences int
 	Seed             uint64
 	Longest          time.Duration // of its rests; 0: none
+	Steady           bool          // it repeats a step, and looks at what it takes
 }
 
 func (j job) world() collective.World {
@@ -79,7 +80,16 @@ func beRank() error {
 		g = delayed(g, j.Seed, j.Longest)
 	}
 	var s share
-	err := onGround(j.Options, g, func(e *Engine) (err error) {
+	before, err := resident()
+	if err != nil {
+		return err
+	}
+	err = onGround(j.Options, g, func(e *Engine) (err error) {
+		if j.Steady {
+			s.Taken, err = takes(e, j.Steps)
+			s.Taken.Before = before
+			return err
+		}
 		s, err = trainRank(e, j.Steps, j.Sequences)
 		return err
 	})
@@ -247,7 +257,9 @@ func relayed(t *testing.T, list []byte, seed uint64) []byte {
 func init() {
 	in := func(name string, nodes int) transport {
 		return transport{name, nodes > 1, func(t *testing.T, o Options, steps, sequences int, seed uint64) outcome {
-			return together(t, o, processes(t, job{toTrain(o), o.Mesh.Size() / nodes, steps, sequences, seed, longest}))
+			return together(t, o, processes(t, job{
+				Options: toTrain(o), Sharing: o.Mesh.Size() / nodes, Steps: steps, Sequences: sequences, Seed: seed, Longest: longest,
+			}))
 		}}
 	}
 	transports = append(transports, in("in shared memory", 1), in("in shared memory of two nodes", 2))

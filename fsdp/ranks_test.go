@@ -135,6 +135,7 @@ type outcome struct {
 type share struct {
 	Losses, Norms []float64
 	Owned         map[string]part
+	Taken         taken // of a process that was asked for it
 }
 
 // part is what a rank holds of a parameter, from one element on.

@@ -193,13 +193,13 @@ func steady(e *Engine, from, to int) (allocated []uint64, err error) {
 	return allocated, nil
 }
 
-// wantNone wants no allocations. The runtime has a few of its own as goroutines
-// move between processors, so not every round is bare.
-func wantNone(t *testing.T, what string, allocated []uint64) {
+// wantNone wants no allocations but some that the runtime makes for itself as
+// goroutines move between processors, up to so many in the best round: whatever a
+// step allocated would be in each of them.
+func wantNone(t *testing.T, what string, allocated []uint64, runtimes uint64) {
 	t.Helper()
-	sorted := slices.Sorted(slices.Values(allocated))
-	if len(sorted) < 10 || sorted[0] > 0 || sorted[len(sorted)/2] > 7 {
-		t.Errorf("%s: of every 15 steps, the process allocates %v times", what, allocated)
+	if len(allocated) < 5 || slices.Min(allocated) > runtimes {
+		t.Errorf("%s: in each 15 steps, the process allocates %v times", what, allocated)
 	}
 }
 
@@ -229,7 +229,13 @@ func TestRanksAllocateNothingFromStepFiveOn(t *testing.T) {
 				}
 				return err
 			})
-			wantNone(t, fmt.Sprintf("mesh %v, %s", mesh, s), allocated)
+			wantNone(t, fmt.Sprintf("mesh %v, %s", mesh, s), allocated, 2)
 		}
 	}
+}
+
+// taken is what a rank's process takes from the system.
+type taken struct {
+	Before, AtFive, AtEnd int64    // resident memory, shared files included
+	Allocated             []uint64 // see steady
 }
