@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -106,47 +105,6 @@ func TestGathersComeAsManyUnitsAheadAsAskedFor(t *testing.T) {
 				computes = append(computes, name)
 			}
 		}
-	}
-}
-
-func TestAPlanThatDiffersOnOneRankIsRefusedBeforeTheFirstStep(t *testing.T) {
-	for name, change := range map[string]func(*Options){
-		"another decay":     func(o *Options) { o.Optimizer.WeightDecay = 0.2 },
-		"another epsilon":   func(o *Options) { o.Model.NormEps = 1e-5 },
-		"another strategy":  func(o *Options) { o.Strategy = FullShard },
-		"another length":    func(o *Options) { o.SeqLen = 4 },
-		"another precision": func(o *Options) { o.Type = device.BF16 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			const n = 3
-			comms := groups(Mesh{1, n})
-			errs := make([]error, n)
-			var wait sync.WaitGroup
-			for r := range n {
-				wait.Go(func() {
-					o := Options{Model: twoBlocks(true), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{1, n}, Rank: r, Strategy: ShardGradOp}
-					if r == 1 {
-						change(&o)
-					}
-					p, err := NewPlan(o)
-					if err != nil {
-						errs[r] = err
-						return
-					}
-					dev := device.NewReference()
-					defer dev.Close()
-					if _, errs[r] = NewEngine(p, dev, comms[r]); errs[r] != nil {
-						abort(comms[r], errs[r])
-					}
-				})
-			}
-			wait.Wait()
-			for r, err := range errs {
-				if err == nil || !strings.Contains(err.Error(), "plans") {
-					t.Errorf("rank %d: %v", r, err)
-				}
-			}
-		})
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Hash returns a number that plans share which give the same numbers together:
-// it covers every operation, with every size and constant, of the plan as rank
-// 0 has it. It is below 2⁵³, so that it fits a float64.
+// it covers the model, and every operation, with every size and constant, of the
+// plan as rank 0 has it. It is below 2⁵³, so that it fits a float64.
 func (p *Plan) Hash() (uint64, error) {
 	zero := p
 	if p.Rank != 0 {
@@ -21,6 +21,10 @@ func (p *Plan) Hash() (uint64, error) {
 		}
 	}
 	h := fnv.New64a()
+	// No operation shows what the rotary tables and fresh weights are made from.
+	shape, scaling := zero.Model, zero.Model.RopeScaling
+	shape.RopeScaling = nil // a pointer, of which an address would be printed
+	fmt.Fprintf(h, "%+v %+v\n", shape, scaling)
 	for _, prog := range zero.Programs() {
 		fmt.Fprintln(h, prog.Name)
 		for _, s := range prog.Steps {
