@@ -119,25 +119,6 @@ func (w World) OpenNode(rank int, files []*os.File, deadline time.Duration) (n *
 	return n, nil
 }
 
-// NewNodeFiles is NodeFiles where all ranks are of one node.
-func NewNodeFiles(ranks int, groups [][]int) ([]*os.File, error) {
-	return World{Ranks: ranks, Sharing: ranks, Groups: groups}.NodeFiles(0)
-}
-
-// OpenNode is World.OpenNode where all ranks are of one node.
-func OpenNode(files []*os.File, rank, ranks int, groups [][]int, deadline time.Duration) (*Node, error) {
-	return World{Ranks: ranks, Sharing: ranks, Groups: groups}.OpenNode(rank, files, deadline)
-}
-
-// Abort makes every wait of every rank in this rank's groups fail with reason.
-func (n *Node) Abort(reason error) {
-	for _, c := range n.Comms {
-		if c != nil {
-			c.Abort(reason)
-		}
-	}
-}
-
 // Close leaves the groups and closes the files, once the rank's device is closed.
 func (n *Node) Close() error {
 	var errs []error

@@ -83,7 +83,7 @@ func beRank(role string) (err error) {
 		return err
 	}
 	err = roles[role](p)
-	p.node.Abort(fmt.Errorf("rank %d is done: %v", p.rank, err))
+	(&Groups{Comms: p.groups()}).Abort(fmt.Errorf("rank %d is done: %v", p.rank, err))
 	err = errors.Join(err, p.dev.Close(), p.node.Close())
 	after, mappings, rerr := resources()
 	if rerr != nil || after != before || mappings > 0 {
@@ -132,6 +132,16 @@ func (p *process) open() (err error) {
 
 // worldOf returns a world of n ranks of one node.
 func worldOf(n int) World { return World{Ranks: n, Sharing: n, Groups: groupsOf(n)} }
+
+// groups returns the rank's ends.
+func (p *process) groups() (ends []Comm) {
+	for _, c := range p.node.Comms {
+		if c != nil {
+			ends = append(ends, c)
+		}
+	}
+	return ends
+}
 
 // inherited counts the files of the node.
 func (p *process) inherited() int {

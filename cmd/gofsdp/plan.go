@@ -43,7 +43,11 @@ func (c *planCommand) Run(a *app) error {
 		src.Config.FLOPsPerToken(plan.SeqLen)/1e9)
 	of := ""
 	if ranks > 1 {
-		a.printf("%d ranks as %v, %s: what follows is of one rank\n", ranks, plan.Mesh, plan.Strategy)
+		on := ""
+		if n := cfg.Scaling.Nodes; n > 1 {
+			on = fmt.Sprintf(" on %d nodes", n)
+		}
+		a.printf("%d ranks as %v%s, %s: what follows is of one rank\n", ranks, plan.Mesh, on, plan.Strategy)
 		of = " of a rank"
 	}
 	a.printf("\n%15s  %9s  memory%s for\n", "bytes", "", of)
@@ -62,7 +66,7 @@ func (c *planCommand) Run(a *app) error {
 		}
 		a.printf("%15d  %9.4g  %s\n", len(p.Steps), float64(p.Cost().FLOPs)/1e9, p.Name)
 	}
-	c.traffic(a, plan, accumulate)
+	c.traffic(a, plan, accumulate, ranks/cfg.Scaling.Nodes)
 	if c.Ops {
 		for _, p := range plan.Programs() {
 			a.printf("\n%s\n", p.Name)
@@ -83,14 +87,18 @@ func (c *planCommand) Run(a *app) error {
 	return nil
 }
 
-// traffic prints the collectives of a step.
-func (c *planCommand) traffic(a *app, plan *fsdp.Plan, microBatches int) {
+// traffic prints the collectives of a step, where nodes have so many ranks.
+func (c *planCommand) traffic(a *app, plan *fsdp.Plan, microBatches, node int) {
 	if plan.Mesh.Size() == 1 {
 		return
 	}
 	a.printf("\n%15s  %9s  a step reads from other ranks by\n", "collectives", "")
 	for _, t := range plan.Traffic(microBatches) {
-		a.printf("%15d  %9s  %s %v\n", t.Count, train.Bytes(t.Bytes), t.Kind, t.Axis)
+		beyond := ""
+		if node < plan.Mesh.Size() && (t.Axis == fsdp.Across || node < plan.Mesh.Along(fsdp.Within)) {
+			beyond = ", between nodes"
+		}
+		a.printf("%15d  %9s  %s %v%s\n", t.Count, train.Bytes(t.Bytes), t.Kind, t.Axis, beyond)
 	}
 }
 
