@@ -58,6 +58,9 @@ func (j *job) start(binding *config.Binding, nodes int, attempt *attempt) error 
 		OnReport: attempt.report,
 	})
 	if err == nil && outcome.Code != 0 {
+		if flights, failed := j.dir.ReadFlights(); failed == nil && len(flights) > 0 {
+			j.printf("where the ranks stood: gofsdp flight %s\n", dir)
+		}
 		err = outcomeError(outcome)
 	}
 	return err

@@ -71,6 +71,11 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}()
 	a.ctx = ctx
 
+	recorder, err := a.newFlight(start.Rank, start.World)
+	if err != nil {
+		return err
+	}
+	defer recorder.watch()()
 	here, err := thisMachine()
 	if err != nil {
 		return err
@@ -96,6 +101,10 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		if err == nil || trained && errors.Is(err, context.Canceled) {
 			return // all have agreed to end
 		}
+		if !trained && !errors.Is(err, context.Canceled) || client.Context().Err() != nil {
+			recorder.stand(err)
+		}
+		defer recorder.write()
 		err = lost(client.Context(), err)
 	}()
 	// A rank that waits for a peer keeps one of Go's processors until the runtime
@@ -119,9 +128,13 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		}
 	}()
 	// What fails elsewhere must not leave this rank waiting.
-	defer context.AfterFunc(client.Context(), func() { groups.Abort(context.Cause(client.Context())) })()
+	defer context.AfterFunc(client.Context(), func() {
+		recorder.stand(context.Cause(client.Context()))
+		groups.Abort(context.Cause(client.Context()))
+		recorder.write()
+	})()
 	at := place(cfg.Scaling)
-	at.Rank = start.Rank
+	at.Rank, at.Flight = start.Rank, recorder.Flight
 	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(groups.Comms), nil }
 	at.Meet = func() error {
 		_, err := client.Exchange(client.Context(), "export", nil)
@@ -137,8 +150,9 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	defer recorder.panicked()
 	if start.Rank == 0 {
-		j := &job{app: a, cfg: cfg, run: r, dev: dev, began: began}
+		j := &job{app: a, cfg: cfg, run: r, dev: dev, began: began, flight: recorder}
 		if err := j.adopt(os.Getenv(directoryVariable)); err != nil {
 			return err
 		}
@@ -146,7 +160,7 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		return j.train()
 	}
 	trained = true
-	return a.follow(cfg, r)
+	return a.follow(cfg, r, recorder)
 }
 
 // processors is how many of Go's a rank has at the least: three streams, and
@@ -155,8 +169,9 @@ const processors = 8
 
 // follow does a rank's part of what the first does in job.train: steps, the
 // export and the samples.
-func (a *app) follow(cfg *config.Config, r *train.Run) error {
+func (a *app) follow(cfg *config.Config, r *train.Run, f *flight) (err error) {
 	sum, err := r.Train(a.ctx, train.Reporters{})
+	defer func() { f.note(err, sum.Finite()) }()
 	if ofAll(err) && sum.Steps > 0 && sum.Finite() {
 		err = errors.Join(err, r.Export(""))
 	}

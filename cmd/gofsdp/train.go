@@ -17,6 +17,7 @@ import (
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/record"
 	"github.com/gofsdp/gofsdp/train"
 )
@@ -61,11 +62,12 @@ func (c *trainCommand) Run(a *app) (err error) {
 	}
 	// Several ranks open the run in processes of their own, where all is well.
 	work, log := train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, func(format string, args ...any) { a.printf(format+"\n", args...) }
+	recorder := &flight{Flight: fsdp.NewFlight(), app: a, world: 1}
 	var r *train.Run
 	if cfg.Scaling.Workers > 1 {
 		r, err = train.Check(a.ctx, work, place(cfg.Scaling), dev.Info(), log)
 	} else {
-		r, err = train.Open(a.ctx, work, train.Place{}, dev, log)
+		r, err = train.Open(a.ctx, work, train.Place{Flight: recorder.Flight}, dev, log)
 	}
 	if interrupted := a.ctx.Err(); interrupted != nil {
 		// Whatever else Open says then is of what it was doing.
@@ -81,7 +83,7 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err := record.CheckSpace(cfg.Run.StoragePath, r.DiskBytes()); err != nil {
 		return asUser(err)
 	}
-	j := &job{app: a, cfg: cfg, run: r, dev: dev, rec: record.NewRun(), began: began}
+	j := &job{app: a, cfg: cfg, run: r, dev: dev, rec: record.NewRun(), began: began, flight: recorder}
 	if cfg.Scaling.Workers == 1 {
 		if err := j.alone(); err != nil {
 			return err
@@ -93,6 +95,9 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if cfg.Scaling.Workers > 1 {
 		return j.launch(binding)
 	}
+	recorder.dir = j.dir
+	defer recorder.watch()()
+	defer recorder.panicked()
 	if j.recorder, err = train.NewRecorder(j.dir, j.began, j.cfg.Tree()); err != nil {
 		return err
 	}
@@ -128,12 +133,13 @@ func free(r config.Run) error {
 // job is a run with its directory.
 type job struct {
 	*app
-	cfg   *config.Config
-	run   *train.Run
-	dev   device.Device
-	dir   *record.Dir
-	rec   *record.Run
-	began time.Time
+	cfg    *config.Config
+	run    *train.Run
+	dev    device.Device
+	dir    *record.Dir
+	rec    *record.Run
+	began  time.Time
+	flight *flight
 
 	peak     float64 // FLOP/s of the device, 0 where it is not known
 	recorder *train.Recorder
@@ -209,6 +215,7 @@ func (j *job) train() (err error) {
 	var sum train.Summary
 	flops := j.run.Model.Config.FLOPsPerToken(j.cfg.Data.SequenceLength)
 	defer func() {
+		j.flight.note(err, true)
 		err = errors.Join(err, os.Remove(j.reserve()), j.recorder.Close())
 		sum.Figures(j.rec, flops, j.peak)
 		j.rec.Figures.PeakMemory = peakMemory()
@@ -234,6 +241,7 @@ func (j *job) train() (err error) {
 
 	sum, err = j.run.Train(j.ctx, train.Reporters{j.recorder, console})
 	err = errors.Join(err, console.End())
+	j.flight.note(err, sum.Finite()) // before anything else runs
 	where := "there are no weights to keep"
 	if sum.Steps > 0 && sum.Finite() && (ranks == 1 || ofAll(err)) {
 		exported := j.run.Export(j.dir.ModelDir())
