@@ -16,6 +16,7 @@ endif
 export CC
 
 ARGS ?=
+SCENARIO ?= operations collectives ranks
 GO_TEST ?= go test
 FUZZTIME ?= 10s
 TOOLS := .cache/tools
@@ -26,7 +27,8 @@ NOCGO := config cpu data device internal model record safetensors
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="..." is passed on by train and bench, FUZZTIME=10s bounds each fuzz target.'
+	@echo '  ARGS="..." is passed on by train and bench, SCENARIO="ranks" is what bench measures,'
+	@echo '  FUZZTIME=10s bounds each fuzz target.'
 
 # ---- building and running
 
@@ -40,8 +42,8 @@ train: build ## Train a small model on Go's standard library, in about two minut
 	bin/gofsdp train quickstart $(ARGS)
 
 .PHONY: bench
-bench: build ## Measure operations and the training step against this machine's limits
-	bin/gofsdp bench $(ARGS)
+bench: build ## Measure operations, collectives and training steps against this machine's limits
+	@set -e; for scenario in $(SCENARIO); do echo "gofsdp bench $$scenario $(ARGS)"; bin/gofsdp bench $$scenario $(ARGS); done
 
 # ---- testing
 

@@ -19,6 +19,6 @@
 // which the same ranks, all at once, copy between buffers larger than the caches
 // the bytes that each must read from others.
 //
-// The package may import whatever it measures. It must not choose a device:
-// whoever calls it opens one, and starts the processes of ranks. No verdict is built on absolute times.
+// The package may import whatever it measures. It must not choose a device or
+// start a process: whoever calls it does. No verdict is built on absolute times.
 package bench

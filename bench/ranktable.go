@@ -33,7 +33,7 @@ func (w *RankedWorkload) table(b *bytes.Buffer) {
 	t.row("ranks", "mesh", "s a step", "tokens/s", "× one rank", "× no_shard's s", "% of peak", "GFLOP/s peak", "% on cores", "GiB a rank", "strategy")
 	for i := range w.Steps {
 		x := &w.Steps[i]
-		t.row(fmt.Sprint(x.Ranks), x.Mesh, scaled(x.Step.Seconds, 1), scaled(x.Step.Tokens, 1), scaled(x.Speedup, 1), scaled(x.OverNoShard, 1),
+		t.row(fmt.Sprint(x.Ranks), x.Mesh, scaled(x.Step.Seconds, 1), short(x.Step.Tokens.Median), scaled(x.Speedup, 1), scaled(x.OverNoShard, 1),
 			scaled(x.Step.Share, 100), short(x.Step.Peak.Median*1e-9), short(100*x.Step.Cores.Median), fmt.Sprintf("%.2f", float64(x.ArenaBytes)/(1<<30)), x.Strategy)
 	}
 	t.end()
