@@ -48,13 +48,15 @@ type collectiveKind struct {
 	name string
 	// of returns the collective over x for a rank of a group.
 	of func(x device.Tensor, rank, size int) collective.Op
-	// reads returns the elements that a rank reads from others, of length in all.
+	// reads returns the elements that a rank reads from others, of length in all;
+	// nil where there are none, and nothing to compare with.
 	reads func(length int64, rank, size int) int64
 }
 
-// collectiveKinds are those that move data. Of an all-reduce both halves count:
-// a sum of the own part from all, then the others' parts of the sum.
+// collectiveKinds are all. Of an all-reduce both halves count: a sum of the own
+// part from all, then the others' parts of the sum.
 var collectiveKinds = []collectiveKind{
+	{"barrier", func(device.Tensor, int, int) collective.Op { return &collective.Barrier{Name: "bench"} }, nil},
 	{"all-gather", func(x device.Tensor, rank, size int) collective.Op {
 		return &collective.AllGather{Own: partOf(x, rank, size), Data: x, Name: "bench"}
 	}, othersParts},
@@ -76,6 +78,14 @@ var collectiveKinds = []collectiveKind{
 	}},
 }
 
+// elements is reads of a tensor of so many bytes.
+func (k *collectiveKind) elements(bytes int64, rank, size int) int64 {
+	if k.reads == nil {
+		return 0
+	}
+	return k.reads(bytes/4, rank, size)
+}
+
 func partOf(x device.Tensor, rank, size int) device.Tensor {
 	from, to := collective.Part(x.Len, rank, size)
 	return x.Slice(from, to-from)
@@ -91,7 +101,7 @@ func ownPartOfOthers(length int64, rank, size int) int64 {
 	return int64(size-1) * (to - from)
 }
 
-// cases calls f for each case in order.
+// cases calls f for each case in order; that of a barrier has size 0.
 func (s *CollectiveSettings) cases(f func(i, mesh int, k collectiveKind, size int64) error) error {
 	i := 0
 	for m, mesh := range s.Meshes {
@@ -99,7 +109,11 @@ func (s *CollectiveSettings) cases(f func(i, mesh int, k collectiveKind, size in
 			continue
 		}
 		for _, k := range collectiveKinds {
-			for _, size := range s.Sizes {
+			sizes := s.Sizes
+			if k.reads == nil {
+				sizes = []int64{0}
+			}
+			for _, size := range sizes {
 				if err := f(i, m, k, size); err != nil {
 					return err
 				}
@@ -112,7 +126,7 @@ func (s *CollectiveSettings) cases(f func(i, mesh int, k collectiveKind, size in
 
 // pairs is how often a collective of that size is measured.
 func (s *CollectiveSettings) pairs(size int64) int {
-	return int(min(max(s.Bytes/size, int64(s.Least)), int64(s.Most)))
+	return int(min(max(s.Bytes/max(size, 1), int64(s.Least)), int64(s.Most)))
 }
 
 // working is the memory that a rank goes through: at least the largest tensor.
@@ -202,14 +216,12 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 	// Bound at each place of the memory, to be gone through in turn.
 	n := c.pairs(size)
 	var bound [][]device.Op
-	for at := int64(0); at+size <= c.Working || at == 0; at += size {
+	for at := int64(0); len(bound) == 0 || at+size <= c.Working && len(bound) < n; at += size {
 		ops, err := comm.Bind(k.of(c.shared.In(device.F32, at, size/4), comm.Rank(), comm.Size()))
 		if err != nil {
 			return nil, err
 		}
-		if bound = append(bound, ops); len(bound) == n {
-			break
-		}
+		bound = append(bound, ops)
 	}
 	for _, ops := range bound {
 		launch(ops...) // the first time maps pages, of which a run has all after a step
@@ -217,7 +229,7 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 	if err := c.stream.Sync(); err != nil {
 		return nil, err
 	}
-	reads := k.reads(size/4, comm.Rank(), comm.Size())
+	reads := k.elements(size, comm.Rank(), comm.Size())
 	stamps := make([]stamp, 4*n)
 	next := int64(0)
 	for i := range n {
@@ -272,7 +284,7 @@ func (s *CollectiveSettings) Results(reported [][]Sample) ([]Collective, error) 
 		}
 		c := Collective{Kind: k.name, Ranks: ranks, Threads: s.Threads, Bytes: size}
 		for r := range ranks {
-			c.Reads = max(c.Reads, 4*k.reads(size/4, r, ranks))
+			c.Reads = max(c.Reads, 4*k.elements(size, r, ranks))
 		}
 		var seconds, copies, shares []float64
 		for i := range s.pairs(size) {
@@ -282,7 +294,10 @@ func (s *CollectiveSettings) Results(reported [][]Sample) ([]Collective, error) 
 			}
 			seconds, copies, shares = append(seconds, took), append(copies, copied), append(shares, copied/took)
 		}
-		c.Seconds, c.Copy, c.Share = spreadOf(seconds), spreadOf(copies), spreadOf(shares)
+		c.Seconds = spreadOf(seconds)
+		if c.Reads > 0 {
+			c.Copy, c.Share = spreadOf(copies), spreadOf(shares)
+		}
 		list = append(list, c)
 		return nil
 	})

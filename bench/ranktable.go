@@ -18,6 +18,10 @@ func collectiveTables(b *bytes.Buffer, list []Collective) {
 		t.row("MB", "ms", "GB/s", "copy GB/s", "% of limit", "collective")
 		for ; i < len(list) && list[i].Ranks == ranks; i++ {
 			c := &list[i]
+			if c.Reads == 0 {
+				t.row("", scaled(c.Seconds, 1e3), "", "", "", c.Kind)
+				continue
+			}
 			reads := float64(c.Reads) * 1e-9
 			t.row(short(float64(c.Bytes)/(1<<20)), scaled(c.Seconds, 1e3), short(reads/c.Seconds.Median), short(reads/c.Copy.Median), scaled(c.Share, 100), c.Kind)
 		}

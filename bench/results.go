@@ -122,7 +122,7 @@ type Collective struct {
 	Reads   int64  `json:"read_bytes"` // the most that a rank must read from others; of an all-reduce, in both halves
 	// Seconds is until the slowest rank is done, as is Copy, in which all ranks at
 	// once copy what each must read from others. Share is Copy's of Seconds, pair
-	// by pair.
+	// by pair. A barrier has neither.
 	Seconds Spread `json:"seconds"`
 	Copy    Spread `json:"copy_seconds"`
 	Share   Spread `json:"share_of_limit"`
