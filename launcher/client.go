@@ -235,7 +235,10 @@ func (c *Client) hear() {
 			default:
 			}
 			if foreign(err) {
-				c.cancel(Garbled{err}) // the first cause stays
+				why := Garbled{err}
+				c.cancel(why) // the first cause stays
+				// At once, as what the rank is at may take longer than the grace.
+				c.say(&pb.RankMessage{Kind: &pb.RankMessage_Done{Done: &pb.Done{Code: int32(why.ExitCode()), Reason: why.Error()}}})
 			}
 			c.lost(fmt.Errorf("its agent was lost: %w", err))
 			return

@@ -108,7 +108,6 @@ func TestAnAgentThatSpeaksGarbageIsALostPeerAndIsTold(t *testing.T) {
 	if cause := context.Cause(c.Context()); !errors.As(cause, &garbled) || garbled.ExitCode() != exitLost {
 		t.Fatalf("the context ended by %v", cause)
 	}
-	go c.Done(garbled.ExitCode(), garbled.Error())
 	m := &pb.RankMessage{}
 	for m.GetDone() == nil {
 		if err := agent.read(m); err != nil {

@@ -13,7 +13,8 @@
 // the deadline counts as lost, the rest of the deadline is for ending. A failure
 // of any process ends all. What caused it is the first failure that was not
 // itself a consequence: a rank that ended because of another says so by exit
-// code 6, and a rank that lost a peer (5) waits for a better reason to turn up.
+// code 6, and a rank that lost a peer (5) or waited for one in vain (4) waits for a
+// better reason to turn up.
 //
 // On Linux a process also dies with its parent, by a signal that the kernel
 // sends, so that nothing outlives kill -9 of any one of them. Elsewhere closed

@@ -57,7 +57,7 @@ type failure struct {
 // How much a failure explains: more replaces less, and the first of its weight stays.
 const (
 	consequence = iota // it ended because of another
-	suspicion          // it lost a peer, and another may say why
+	suspicion          // it lost a peer or waited for one in vain, and another may say why
 	reason
 )
 
@@ -304,7 +304,7 @@ func weightOf(code int) int {
 	switch code {
 	case exitStopped:
 		return consequence
-	case exitLost:
+	case exitLost, exitHung:
 		return suspicion
 	}
 	return reason
@@ -380,9 +380,14 @@ func (g *gang) lose(i int) {
 		if n.agent != nil {
 			what = "before its ranks"
 		}
+		how, lost := n.placement.How()
+		weight := reason
+		if lost {
+			weight = suspicion
+		}
 		// Where its ranks failed, the agent's own end says nothing more.
 		if g.cause == nil || g.cause.weight < reason {
-			g.fail(reason, -1, exitLost, "the agent of node %d %s %s", i, n.placement.How(), what)
+			g.fail(weight, -1, exitLost, "the agent of node %d %s %s", i, how, what)
 		}
 	}
 }

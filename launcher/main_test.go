@@ -106,7 +106,7 @@ type awaited struct{ ended chan struct{} }
 
 func (awaited) Running() bool            { return false }
 func (a awaited) Ended() <-chan struct{} { return a.ended }
-func (awaited) How() string              { return "was not wanted any more" }
+func (awaited) How() (string, bool)      { return "was not wanted any more", false }
 func (a awaited) Kill()                  { close(a.ended) }
 
 // interrupted is a cause as the command line has it.

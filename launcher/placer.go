@@ -22,8 +22,9 @@ type Placement interface {
 	Running() bool
 	// Ended is closed when the agent is gone, or will never come.
 	Ended() <-chan struct{}
-	// How says how it ended, after Ended: "was killed by signal 9 (killed)".
-	How() string
+	// How says how it ended, after Ended: "was killed by signal 9 (killed)", and
+	// whether because it had lost the launcher, which has another reason.
+	How() (how string, lost bool)
 	// Kill ends the agent, and all that it started, without waiting for it.
 	Kill()
 }
@@ -56,11 +57,11 @@ func (localPlacement) Running() bool { return true }
 
 func (p localPlacement) Ended() <-chan struct{} { return p.ended }
 
-func (p localPlacement) How() string {
+func (p localPlacement) How() (how string, lost bool) {
 	if p.signal != 0 {
-		return fmt.Sprintf("was killed by signal %d (%v)", p.signal, p.signal)
+		return fmt.Sprintf("was killed by signal %d (%v)", p.signal, p.signal), false
 	}
-	return fmt.Sprintf("ended with exit code %d", p.code)
+	return fmt.Sprintf("ended with exit code %d", p.code), p.code == exitStopped
 }
 
 // Kill is enough for the group: its leader's end takes the others along.
