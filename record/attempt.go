@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -82,10 +84,22 @@ func loadAttempts(path string) ([]Attempt, error) {
 	return a.Attempts, nil
 }
 
-// Conclude writes run.json with these attempts in it and removes attempts.json.
-// It is for whoever is left when all processes that wrote to the directory have
-// ended. An error leaves attempts.json.
+// Conclude writes run.json with these attempts in it and removes attempts.json,
+// and what processes that were killed have left half-written. It is for whoever is
+// left when all processes that wrote to the directory have ended. An error leaves
+// attempts.json.
 func (d *Dir) Conclude(r *Run, list []Attempt) error {
+	names, err := os.ReadDir(d.Path())
+	if err != nil {
+		return err
+	}
+	for _, n := range names { // first, as a full disk needs the room
+		if strings.HasPrefix(n.Name(), ".") && strings.Contains(n.Name(), ".partial-") {
+			if err := os.RemoveAll(filepath.Join(d.Path(), n.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	r.Attempts = slices.Clone(list)
 	if err := d.WriteRun(r); err != nil {
 		return err

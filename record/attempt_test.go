@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -53,6 +54,10 @@ func TestOneFileIsLeftOfARunThatHasEnded(t *testing.T) {
 	}
 	list[0].End(OutcomeOf(0, ""))
 	for range 2 { // the second time there is nothing to remove
+		half := []string{filepath.Join(d.Path(), ".model.partial-0badcafe"), filepath.Join(d.Path(), ".run.json.partial-0badcafe")}
+		if err := errors.Join(os.Mkdir(half[0], 0o777), os.WriteFile(filepath.Join(half[0], "shard"), nil, 0o666), os.WriteFile(half[1], nil, 0o666)); err != nil {
+			t.Fatal(err)
+		}
 		if err := d.Conclude(NewRun(), list); err != nil {
 			t.Fatal(err)
 		}
