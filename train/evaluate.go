@@ -34,7 +34,7 @@ func Evaluate(ctx context.Context, e *fsdp.Engine, set *data.Dataset, packs int)
 	ranks := e.Plan.Mesh.Size()
 	for begin := 0; begin < packs; begin += ranks * e.Plan.Seqs {
 		if stop, err := wished(ctx, e); err != nil || stop {
-			return Evaluation{}, cmp.Or(err, ctx.Err(), context.Canceled)
+			return Evaluation{}, stopped(ctx, err)
 		}
 		at := begin + e.Plan.Rank*e.Plan.Seqs
 		for i := range e.Plan.Seqs {
@@ -70,6 +70,9 @@ func wished(ctx context.Context, e *fsdp.Engine) (bool, error) {
 	wishes, err := e.Total(wish)
 	return wishes > 0, err
 }
+
+// stopped is the error of what ended because of an error, or else of a wish.
+func stopped(ctx context.Context, err error) error { return cmp.Or(err, ctx.Err(), context.Canceled) }
 
 // batch is a micro-batch with its sequences as packs.
 type batch struct {

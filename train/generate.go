@@ -12,8 +12,8 @@ import (
 // Generate continues prompt by up to s.Tokens tokens and hands each piece of
 // text to emit as it comes; pieces need not be whole characters. It stops
 // before the end-of-text token. The engine's plan must decode one sequence.
-// When ctx ends, of any rank, it returns nil: what was emitted is all. A model
-// whose weights are not numbers is an error.
+// When ctx ends, of any rank, it returns context.Canceled or ctx's error: what was
+// emitted is all. A model whose weights are not numbers is another.
 func Generate(ctx context.Context, e *fsdp.Engine, tok *tokenizer.Tokenizer, prompt string, s Sample, seed uint64, emit func([]byte)) error {
 	cache := e.Plan.Decoding.CacheLen
 	next, err := promptTokens(tok, prompt, cache, e.Plan.Model.Vocab)
@@ -26,7 +26,7 @@ func Generate(ctx context.Context, e *fsdp.Engine, tok *tokenizer.Tokenizer, pro
 	used := 0
 	for n := 0; n < s.Tokens && used+len(next) <= cache; n++ {
 		if stop, err := wished(ctx, e); err != nil || stop {
-			return err
+			return stopped(ctx, err)
 		}
 		logits, err := e.Extend([][]int32{next})
 		if err != nil {
