@@ -37,7 +37,8 @@ func (j *job) launch(binding *config.Binding) error {
 	if failed != nil {
 		return errors.Join(err, failed)
 	}
-	if said, known := rec.Outcome.ExitCode.Get(); !known || said != code {
+	// Of a failure the launcher knows the first reason.
+	if said, known := rec.Outcome.ExitCode.Get(); code != 0 || !known || said != code {
 		rec.End(how)
 	}
 	return errors.Join(err, j.dir.Conclude(rec, attempt.end(how)))

@@ -176,13 +176,22 @@ func (a *app) follow(cfg *config.Config, r *train.Run, f *flight) (err error) {
 		err = errors.Join(err, r.Export(""))
 	}
 	if err == nil && sum.Interrupted {
-		return interruption{syscall.SIGINT} // if not of this rank, then of another
+		return a.interrupted(context.Canceled)
 	}
 	for _, prompt := range cfg.Train.Sample.Prompts {
 		if err != nil {
 			break
 		}
-		err = r.Generate(a.ctx, prompt, func([]byte) {})
+		err = a.interrupted(r.Generate(a.ctx, prompt, func([]byte) {}))
+	}
+	return err
+}
+
+// interrupted gives a cancellation that all ranks have agreed on, by whose wish
+// ever, an exit code.
+func (a *app) interrupted(err error) error {
+	if errors.Is(err, context.Canceled) && a.ctx.Err() == nil {
+		return interruption{syscall.SIGINT}
 	}
 	return err
 }

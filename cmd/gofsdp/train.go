@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -256,7 +256,7 @@ func (j *job) train() (err error) {
 	case err != nil:
 	case sum.Interrupted:
 		j.printf("stopped after step %d; %s\n", sum.Steps, where)
-		err = cmp.Or(j.ctx.Err(), error(interruption{syscall.SIGINT})) // of another rank
+		err = j.interrupted(context.Canceled)
 	default:
 		j.printf("%s\n", where)
 		err = j.finish(&sum)
@@ -271,8 +271,8 @@ func (j *job) finish(sum *train.Summary) error {
 		j.printf("\n--- %q continued:\n%s", prompt, prompt)
 		err := j.run.Generate(j.ctx, prompt, func(text []byte) { j.printf("%s", text) })
 		j.printf("\n")
-		if err := errors.Join(err, j.ctx.Err()); err != nil {
-			return err
+		if err != nil { // where ctx has ended, too, but then on all ranks
+			return j.interrupted(err)
 		}
 	}
 	if j.cfg.Train.Baseline == "none" {
