@@ -10,8 +10,8 @@
 //
 // NewHost makes a Device of goroutines from anything that executes operations;
 // NewReference is one that runs the references. NewRecorder, NewDelayer and
-// NewNaNFinder wrap any Device. An
-// Observer is told what a stream begins and ends.
+// NewNaNFinder wrap any Device. An Observer is told what a stream begins and
+// ends.
 //
 // The package knows shapes and numbers. It must not know models, ranks, plans,
 // files or any particular device: implementations (cpu, cuda) import it, and
