@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -150,6 +151,45 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// tell hands the error on, so that what else depends on it ends, too: as another
+// rank has told it where that was the reason.
+func (e *Error) tell(end func(error)) {
+	var t *told
+	switch {
+	case end == nil:
+	case errors.As(e.Err, &t):
+		end(t)
+	default:
+		end(e)
+	}
+}
+
+// told is why a group ends, as a rank has told it.
+type told struct {
+	rank     int // by its name
+	deadline bool
+	text     string
+}
+
+func (e *told) Error() string { return fmt.Sprintf("rank %d says: %s", e.rank, e.text) }
+
+// Unwrap returns ErrDeadline where that was the reason.
+func (e *told) Unwrap() error {
+	if e.deadline {
+		return ErrDeadline
+	}
+	return nil
+}
+
+// say puts a reason into the words of a rank. What another has said stays that
+// one's.
+func say(rank int, reason error) *told {
+	if t, ok := reason.(*told); ok {
+		return t
+	}
+	return &told{rank, errors.Is(reason, ErrDeadline), reason.Error()}
+}
 
 // names are what a group's ranks are called, by place; nil: by their places.
 type names []int

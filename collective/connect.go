@@ -24,7 +24,8 @@ type ConnectSettings struct {
 	Exchange func(ctx context.Context, value []byte) ([][]byte, error)
 }
 
-// Groups are a rank's ends of the groups of its world.
+// Groups are a rank's ends of the groups of its world. Where a collective of one
+// fails all end, so that no other stream waits for what cannot come.
 type Groups struct {
 	Comms []Comm // by group; nil where the rank is not in it
 	far   []*TCP
@@ -39,7 +40,7 @@ func Connect(ctx context.Context, w World, rank int, node *Node, set ConnectSett
 	g = &Groups{Comms: make([]Comm, len(w.Groups))}
 	for i, c := range node.Comms {
 		if c != nil {
-			g.Comms[i] = c
+			g.Comms[i], c.onError = c, g.Abort
 		}
 	}
 	if !w.spans() {
@@ -100,6 +101,7 @@ func Connect(ctx context.Context, w World, rank int, node *Node, set ConnectSett
 		if err != nil {
 			return g, err
 		}
+		c.onError = g.Abort
 		g.far = append(g.far, c)
 		if g.Comms[i] = c; near != nil {
 			g.Comms[i] = &levels{near: &near.member, far: c}

@@ -36,7 +36,7 @@ type controlHead struct {
 	_        [56]byte
 
 	state    atomic.Uint32 // of the end: running, ending, over
-	rank     uint32        // who ended it, as messages call it
+	rank     uint32        // whose words the reason is, by its name
 	deadline uint32        // 1: because a deadline passed
 	length   uint32
 	text     [controlPage - 144]byte // the reason
@@ -161,13 +161,12 @@ func (h *controlHead) end(rank int, reason error) (first bool) {
 	if !h.state.CompareAndSwap(running, ending) {
 		return false
 	}
-	h.rank, h.deadline = uint32(rank), 0
-	text := reason.Error()
-	if errors.Is(reason, ErrDeadline) {
+	words := say(rank, reason)
+	h.rank, h.deadline = uint32(words.rank), 0
+	if words.deadline {
 		h.deadline = 1
-		text = strings.TrimSuffix(text, ": "+ErrDeadline.Error())
 	}
-	h.length = uint32(copy(h.text[:], text))
+	h.length = uint32(copy(h.text[:], words.text))
 	h.state.Store(over)
 	return true
 }
@@ -184,9 +183,5 @@ func (h *controlHead) reason() error {
 	if h.state.Load() != over || uint64(length) > uint64(len(h.text)) {
 		return errors.New("a rank gave up and did not say why")
 	}
-	text := strings.ToValidUTF8(string(h.text[:length]), "")
-	if h.deadline == 1 {
-		return fmt.Errorf("%s: %w", text, ErrDeadline)
-	}
-	return fmt.Errorf("rank %d gave up: %s", h.rank, text)
+	return &told{int(h.rank), h.deadline == 1, strings.ToValidUTF8(string(h.text[:length]), "")}
 }

@@ -92,7 +92,7 @@ func TestWhatAControlFileSaysIsChecked(t *testing.T) {
 		"an end without a reason":             {func(c *control) { c.head.length = 1 << 31; c.head.state.Store(over) }, "did not say why"},
 		"an end that was never written":       {func(c *control) { c.head.state.Store(ending) }, "did not say why"},
 		"an unknown end":                      {func(c *control) { c.head.state.Store(77) }, "did not say why"},
-		"a reason that is no text":            {func(c *control) { c.head.length = 3; copy(c.head.text[:], "\xffab"); c.head.state.Store(over) }, "gave up: ab"},
+		"a reason that is no text":            {func(c *control) { c.head.length = 3; copy(c.head.text[:], "\xffab"); c.head.state.Store(over) }, "says: ab"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, time.Minute)
@@ -190,7 +190,7 @@ func TestTheFirstReasonOfAnAbortIsKept(t *testing.T) {
 	if err := p.bind(); !errors.Is(err, first) {
 		t.Errorf("the rank that gave up: %v", err)
 	}
-	if err := p.ctl.head.reason(); err.Error() != "rank 0 gave up: the disk is full" {
+	if err := p.ctl.head.reason(); err.Error() != "rank 0 says: the disk is full" {
 		t.Errorf("the other rank: %v", err)
 	}
 	long := newPair(t, time.Minute)

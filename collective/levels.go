@@ -7,7 +7,8 @@ import (
 )
 
 // levels is a rank's end of a group that has several ranks on each of several
-// nodes, as many on all of them. Ranks of a node read each other's memory; beyond
+// nodes, as many on all of them. Where one level fails the other has to end, too:
+// whoever makes it sees to that (onError). Ranks of a node read each other's memory; beyond
 // it a rank talks over TCP with those that have its place on the other nodes, its
 // column. So what a node gets from another crosses the link once, and not once for
 // each of its ranks.
@@ -50,29 +51,9 @@ func (c *levels) Bind(op Op) ([]device.Op, error) {
 		err = b.bind()
 	}
 	if err != nil {
-		c.Abort(err) // the others of the node may not know
 		return nil, err
 	}
 	return b.steps, nil
-}
-
-// step is an operation of one level. Where it fails it ends the other level, too.
-type step struct {
-	levels *levels
-	device.Op
-}
-
-// Reference implements device.Op.
-func (s *step) Reference() {
-	defer func() {
-		if p := recover(); p != nil {
-			if err, ok := p.(*Error); ok {
-				s.levels.Abort(err)
-			}
-			panic(p)
-		}
-	}()
-	s.Op.Reference()
 }
 
 // levelBinding is what Bind makes of one collective.
@@ -121,7 +102,7 @@ func (b *levelBinding) bind() error {
 	return nil
 }
 
-func (b *levelBinding) add(op device.Op) { b.steps = append(b.steps, &step{b.levels, op}) }
+func (b *levelBinding) add(op device.Op) { b.steps = append(b.steps, op) }
 
 func (b *levelBinding) meet(last bool) { b.add(&meet{b.near, b.op, last}) }
 

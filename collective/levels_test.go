@@ -62,6 +62,7 @@ func levelRanksOn(t testing.TB, nodes, each int, deadline time.Duration, wrap fu
 					m.names = append(m.names, node*each+r)
 				}
 				c := &levels{near: m, far: far}
+				m.onError, far.onError = c.Abort, c.Abort
 				errs[rank] = errors.Join(f(levelRank{c, dev, dev.NewStream("comm")}), far.Close())
 			})
 		}

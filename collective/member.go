@@ -36,7 +36,8 @@ type member struct {
 	rank, size int
 	names      names
 	deadline   time.Duration
-	done       int // collectives finished
+	done       int         // collectives finished
+	onError    func(error) // nil, or what else ends where a collective fails
 }
 
 func (m *member) Rank() int { return m.rank }
@@ -77,7 +78,9 @@ func (m *member) agree(op Op, about string) ([]offer, error) {
 // fail describes a collective that failed.
 func (m *member) fail(op Op, missing []int, err error) *Error {
 	kind, name := op.collective()
-	return &Error{Rank: m.names.of(m.rank), Kind: kind, Name: name, Number: m.done, Waited: m.deadline, Missing: m.names.all(missing), Err: err}
+	e := &Error{Rank: m.names.of(m.rank), Kind: kind, Name: name, Number: m.done, Waited: m.deadline, Missing: m.names.all(missing), Err: err}
+	e.tell(m.onError)
+	return e
 }
 
 // checked returns what all ranks of a group must have alike in a collective, or

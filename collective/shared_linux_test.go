@@ -367,7 +367,7 @@ func init() {
 			p.comm.Abort(errors.New("rank 0 has had enough"))
 			return nil
 		}
-		if err := launch(p.stream, ops); err == nil || !strings.Contains(err.Error(), "barrier of x, number 0: rank 0 gave up: rank 0 has had enough") {
+		if err := launch(p.stream, ops); err == nil || !strings.Contains(err.Error(), "barrier of x, number 0: rank 0 says: rank 0 has had enough") {
 			return fmt.Errorf("rank %d: %w", p.rank, err)
 		}
 		return nil

@@ -62,14 +62,15 @@ type TCP struct {
 	group uint64     // what frames carry for the group's name
 	peers []*tcpPeer // by rank; this rank's own is nil
 
-	number atomic.Uint64 // collectives finished
-	bound  uint32
-	timer  *time.Timer // of the stream's waits
-	stages []device.Buffer
+	onError func(error)   // nil, or what else ends where a collective fails
+	number  atomic.Uint64 // collectives finished
+	bound   uint32
+	timer   *time.Timer // of the stream's waits
+	stages  []device.Buffer
 
 	mu      sync.Mutex
-	cause   error // why nothing goes on any more
-	missing []int
+	cause   error         // why nothing goes on any more
+	missing []int         // by name
 	failed  chan struct{} // closed once cause is set
 	closing sync.Once
 	ended   sync.WaitGroup // the goroutines
@@ -127,7 +128,7 @@ func (t *TCP) fail(missing []int, reason error) {
 	}
 	t.cause, t.missing = reason, missing
 	close(t.failed)
-	word := abortText(t.set.Rank, missing, reason)
+	word := abortText(t.name(t.set.Rank), missing, reason)
 	for _, p := range t.peers {
 		if p == nil {
 			continue
@@ -150,25 +151,28 @@ func (t *TCP) lost(p *tcpPeer, err error) {
 	select {
 	case <-t.failed:
 	case <-p.left:
-		t.fail([]int{p.rank}, fmt.Errorf("%v has left the group", p))
+		t.fail([]int{p.name}, fmt.Errorf("%v has left the group", p))
 	case <-grace.C:
-		t.fail([]int{p.rank}, fmt.Errorf("the connection to %v broke: %w", p, err))
+		t.fail([]int{p.name}, fmt.Errorf("the connection to %v broke: %w", p, err))
 	}
 }
 
 // errorOf describes the collective of op, which failed with the group.
 func (t *TCP) errorOf(op Op, began time.Time) *Error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.refusal(op, began, t.missing, t.cause)
+	missing, cause := t.missing, t.cause
+	t.mu.Unlock()
+	return t.refusal(op, began, missing, cause)
 }
 
 func (t *TCP) refusal(op Op, began time.Time, missing []int, err error) *Error {
 	kind, name := op.collective()
-	return &Error{
+	e := &Error{
 		Rank: t.name(t.set.Rank), Kind: kind, Name: name, Number: int(t.number.Load()),
-		Waited: since(began), Missing: t.names().all(missing), Err: err,
+		Waited: since(began), Missing: missing, Err: err,
 	}
+	e.tell(t.onError)
+	return e
 }
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

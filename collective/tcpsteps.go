@@ -121,7 +121,7 @@ func (t *TCP) wait(l *latch, began time.Time) bool {
 				}
 				last := max(began.UnixNano(), p.last.Load())
 				if left := t.set.Deadline - time.Duration(now.UnixNano()-last); left <= 0 {
-					missing = append(missing, r)
+					missing = append(missing, p.name)
 				} else {
 					patience = min(patience, left)
 				}
@@ -183,13 +183,13 @@ func (t *TCP) agree(op Op, mine string) error {
 			case <-t.failed:
 				return t.errorOf(op, began)
 			case <-p.left:
-				t.fail([]int{p.rank}, fmt.Errorf("%v has left the group", p))
+				t.fail([]int{p.name}, fmt.Errorf("%v has left the group", p))
 				return t.errorOf(op, began)
 			case <-deadline.C:
 				var missing []int
 				for _, q := range t.peers[i:] {
 					if q != nil && len(q.bound) == 0 {
-						missing = append(missing, q.rank)
+						missing = append(missing, q.name)
 					}
 				}
 				t.fail(missing, fmt.Errorf("rank %d waited in vain: %w", t.name(t.set.Rank), ErrDeadline))

@@ -131,7 +131,7 @@ func (t *TCP) work(l *tcpLink, queue chan transfer, do func(*transfer) error) {
 		case err == nil:
 			x.latch.finish(l.peer.rank)
 		case errors.As(err, new(foreign)):
-			t.fail([]int{l.peer.rank}, fmt.Errorf("%v: %w", l.peer, err))
+			t.fail([]int{l.peer.name}, fmt.Errorf("%v: %w", l.peer, err))
 			return
 		default:
 			t.lost(l.peer, err)
@@ -228,12 +228,12 @@ func (p *tcpPeer) close() {
 // listen hears what a peer tells, until its end.
 func (t *TCP) listen(p *tcpPeer) {
 	strange := func(format string, args ...any) {
-		t.fail([]int{p.rank}, fmt.Errorf("%v: "+format, append([]any{p}, args...)...))
+		t.fail([]int{p.name}, fmt.Errorf("%v: "+format, append([]any{p}, args...)...))
 	}
 	var head [wordHead]byte
 	for {
 		if _, err := io.ReadFull(p.control, head[:]); err != nil {
-			t.fail([]int{p.rank}, fmt.Errorf("%v is gone: its connection ended: %w", p, err))
+			t.fail([]int{p.name}, fmt.Errorf("%v is gone: its connection ended: %w", p, err))
 			return
 		}
 		n := binary.LittleEndian.Uint32(head[1:])
@@ -255,7 +255,7 @@ func (t *TCP) listen(p *tcpPeer) {
 				return
 			}
 		case wordAbort:
-			missing, reason := parseAbort(text, p.rank, t.Size(), t.names())
+			missing, reason := parseAbort(text, p.name)
 			t.fail(missing, reason)
 			return
 		default:
@@ -265,60 +265,40 @@ func (t *TCP) listen(p *tcpPeer) {
 	}
 }
 
-// told is why the group ends, as another rank told it.
-type told struct {
-	rank     int // its place
-	name     int // what messages call it
-	deadline bool
-	text     string
-}
-
-func (e *told) Error() string { return fmt.Sprintf("rank %d says: %s", e.name, e.text) }
-
-func (e *told) Unwrap() error {
-	if e.deadline {
-		return ErrDeadline
-	}
-	return nil
-}
-
 // abortText is why the group ends, as it goes over the wire: whether it was the
 // deadline, whose words they are, how many ranks are missing, which, and the
-// words.
+// words. Ranks go by their names.
 func abortText(rank int, missing []int, reason error) []byte {
-	text := reason.Error()
-	if e, ok := reason.(*told); ok {
-		rank, text = e.rank, e.text
-	}
+	e := say(rank, reason)
 	b := []byte{0}
-	if errors.Is(reason, ErrDeadline) {
+	if e.deadline {
 		b[0] = 1
 	}
-	missing = missing[:min(len(missing), 1000)]
-	for _, n := range append([]int{rank, len(missing)}, missing...) {
+	missing = missing[:min(len(missing), mostMissing)]
+	for _, n := range append([]int{e.rank, len(missing)}, missing...) {
 		b = binary.LittleEndian.AppendUint32(b, uint32(n))
 	}
-	return append(b, text...)
+	return append(b, e.text...)
 }
 
-// parseAbort reads an abortText that a peer sent in a group of size ranks.
-func parseAbort(b []byte, peer, size int, n names) (missing []int, reason error) {
+// mostMissing is how many missing ranks a word names.
+const mostMissing = 1000
+
+// parseAbort reads an abortText that a peer sent.
+func parseAbort(b []byte, peer int) (missing []int, reason error) {
 	next := func() int {
 		n := binary.LittleEndian.Uint32(b)
 		b = b[4:]
 		return int(n)
 	}
 	if len(b) < 9 {
-		return []int{peer}, fmt.Errorf("rank %d ended the group without a reason", n.of(peer))
+		return []int{peer}, fmt.Errorf("rank %d ended the group without a reason", peer)
 	}
 	e := &told{deadline: b[0] == 1}
 	b = b[1:]
-	if e.rank = next(); e.rank >= size {
-		e.rank = peer
-	}
-	e.name = n.of(e.rank)
-	for left := next(); left > 0 && len(b) >= 4; left-- {
-		if r := next(); r < size && !slices.Contains(missing, r) {
+	e.rank = next()
+	for left := min(next(), mostMissing); left > 0 && len(b) >= 4; left-- {
+		if r := next(); !slices.Contains(missing, r) {
 			missing = append(missing, r)
 		}
 	}

@@ -224,9 +224,9 @@ func (j *job) adopt(path string) (err error) {
 // another's failure caused that of a rank which is not the reason. ended is the
 // launcher's word, which ends where the run does.
 func lost(ended context.Context, err error) error {
-	var c *collective.Error
+	c := failedCollective(err)
 	var spoilt *train.NotFinite
-	caused := errors.As(err, &c) && c.Missing == nil
+	caused := c != nil && c.Missing == nil
 	switch {
 	case errors.As(err, &spoilt) && spoilt.Elsewhere:
 		return coded{err, launcher.Stopped{}.ExitCode()}
@@ -236,12 +236,36 @@ func lost(ended context.Context, err error) error {
 		return context.Cause(ended)
 	case caused:
 		return coded{err, launcher.Stopped{}.ExitCode()}
-	case errors.Is(err, collective.ErrDeadline):
+	case c == nil:
+		return err
+	case errors.Is(c, collective.ErrDeadline):
 		return coded{err, exitHung}
-	case errors.As(err, &c):
-		return coded{err, exitLost}
 	}
-	return err
+	return coded{err, exitLost}
+}
+
+// failedCollective returns, of the collectives that have failed in err, the first
+// that misses a rank, else the first; nil where there are none. One that fails
+// ends the others of its rank.
+func failedCollective(err error) (first *collective.Error) {
+	c, ok := err.(*collective.Error)
+	if ok && c.Missing != nil {
+		return c
+	}
+	first = c
+	var parts []error
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		parts = e.Unwrap()
+	case interface{ Unwrap() error }:
+		parts = []error{e.Unwrap()}
+	}
+	for _, part := range parts {
+		if c := failedCollective(part); c != nil && (first == nil || first.Missing == nil && c.Missing != nil) {
+			first = c
+		}
+	}
+	return first
 }
 
 // The exit codes of a rank whose peers do not answer, and of one that has lost a

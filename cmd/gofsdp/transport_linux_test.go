@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gofsdp/gofsdp/record"
+)
+
+// processesOf returns the marked processes that run a sub-command.
+func processesOf(t *testing.T, mark, command string) (pids []int) {
+	t.Helper()
+	for _, pid := range marked(t, mark) {
+		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(line, []byte("\x00"+command+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// overTCP are the ways of ranks whose groups use TCP.
+var overTCP = map[string][]string{
+	"all over TCP":   {"train", "run.yaml", "--ranks", "4", "--set", "scaling.transport=tcp", "--set", "run.processes.deadline=3s"},
+	"on two nodes":   {"train", "run.yaml", "--ranks", "4", "--nodes", "2", "--set", "run.processes.deadline=3s"},
+	"a row over two": {"train", "run.yaml", "--ranks", "4", "--nodes", "2", "--mesh", "1x4", "--set", "run.processes.deadline=3s"},
+}
+
+func TestOverTCPALostProcessEndsTheRunWithItsNameAndNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for way, args := range overTCP {
+		for what, x := range map[string]struct {
+			command string
+			signal  syscall.Signal
+			code    int
+			want    string
+		}{
+			"a killed rank":   {"rank", syscall.SIGKILL, exitLost, `^gofsdp: rank \d was killed by signal 9 `},
+			"a stopped rank":  {"rank", syscall.SIGSTOP, exitHung, `^gofsdp: rank \d has not been heard for `},
+			"a killed agent":  {"agent", syscall.SIGKILL, exitLost, `^gofsdp: the agent of node \d was killed by signal 9 `},
+			"a stopped agent": {"agent", syscall.SIGSTOP, exitHung, `^gofsdp: the agent of node \d has not been heard for `},
+		} {
+			if x.command == "agent" && way != "on two nodes" {
+				continue // launcher's tests have them all
+			}
+			t.Run(what+", "+way, func(t *testing.T) {
+				mark := fmt.Sprintf("GOFSDP_TEST_MARK=%d-%s", os.Getpid(), t.Name())
+				s := begin(t, []string{mark}, args...)
+				s.until("step ")
+				pids := processesOf(t, mark, x.command)
+				if err := syscall.Kill(pids[len(pids)-1], x.signal); err != nil {
+					t.Fatal(err)
+				}
+				s.failed(x.code, x.want)
+				for end := time.Now().Add(10 * time.Second); len(marked(t, mark)) > 0; time.Sleep(20 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("processes %v are left", marked(t, mark))
+					}
+				}
+			})
+		}
+	}
+}
+
+// failed wants the session to end with a code and one reason, which the record has, too.
+func (s *session) failed(code int, want string) {
+	s.t.Helper()
+	status := s.end()
+	if status.ExitStatus() != code || strings.Count(s.err.String(), "gofsdp: ") != 1 || !regexp.MustCompile(want).MatchString(s.err.String()) {
+		s.t.Fatalf("exit code %d, want %d and one reason like %s; it said\n%s%s", status.ExitStatus(), code, want, &s.out, &s.err)
+	}
+	run, err := record.LoadRun(s.dir + "/runs/mine/run.json")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if recorded, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Failed || recorded != code {
+		s.t.Errorf("recorded as %+v", run.Outcome)
+	}
+}
+
+// children returns the processes that some have started.
+func children(of []int) (pids []int) {
+	for _, pid := range of {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		for _, file := range tasks {
+			text, _ := os.ReadFile(file) // of a thread that has ended: none
+			for _, f := range strings.Fields(string(text)) {
+				n, _ := strconv.Atoi(f)
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// socket is a TCP socket of another process, as /proc/net/tcp shows it.
+type socket struct {
+	fd          int // in that process
+	local, peer uint16
+	state       string
+}
+
+// The states of a socket.
+const (
+	established = "01"
+	listening   = "0A"
+)
+
+// socketsOf returns the TCP sockets of a process.
+func socketsOf(pid int) (list []socket) {
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return nil
+	}
+	byInode := map[string]socket{}
+	for _, line := range strings.Split(string(table), "\n")[1:] {
+		f := strings.Fields(line)
+		if len(f) < 10 {
+			continue
+		}
+		s := socket{state: f[3]}
+		var ip uint32
+		fmt.Sscanf(f[1], "%X:%X", &ip, &s.local)
+		fmt.Sscanf(f[2], "%X:%X", &ip, &s.peer)
+		byInode["socket:["+f[9]+"]"] = s
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, _ := os.ReadDir(dir) // of a process that has ended: none
+	for _, fd := range fds {
+		to, _ := os.Readlink(dir + "/" + fd.Name())
+		if s, ok := byInode[to]; ok {
+			fmt.Sscan(fd.Name(), &s.fd)
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// borrowed calls f with a socket of another process.
+func borrowed(t *testing.T, pid, fd int, f func(fd int)) {
+	t.Helper()
+	p, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Skip("this system does not open processes: ", err)
+	}
+	defer unix.Close(p)
+	ours, err := unix.PidfdGetfd(p, fd, 0)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		t.Skip("this system does not lend the files of a child: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ours)
+	f(ours)
+}
+
+func TestOverTCPWhatHappensToALinkEndsTheRunWithAReasonThatNamesTheCollective(t *testing.T) {
+	t.Parallel()
+	const place = `^gofsdp: rank \d: .*rank \d: (all-gather|reduce-scatter|all-reduce) of .*, number \d+, waited \d.* for ranks \[\d\]: .*`
+	for what, x := range map[string]struct {
+		do   func(fd int)
+		want string
+	}{
+		"it breaks": {func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) }, place},
+		"garbage on it": {func(fd int) {
+			_, _ = unix.Write(fd, []byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)))
+		}, place + `it sent bytes that are no (frame of this group|word of a rank)`},
+	} {
+		for way, args := range overTCP {
+			t.Run(what+", "+way, func(t *testing.T) {
+				mark := fmt.Sprintf("GOFSDP_TEST_MARK=%d-%s", os.Getpid(), t.Name())
+				s := begin(t, []string{mark}, args...)
+				s.until("step ")
+				pid := processesOf(t, mark, "rank")[1]
+				for _, link := range socketsOf(pid) {
+					if link.state == established {
+						borrowed(t, pid, link.fd, x.do)
+					}
+				}
+				s.failed(exitLost, x.want)
+			})
+		}
+	}
+}
+
+func TestStrangersAtARanksPortDoNotDisturbTheRun(t *testing.T) {
+	t.Parallel()
+	// A rank's port is open while the ranks find each other, which takes
+	// milliseconds. So one rank is made slow: the others wait for it there.
+	for attempt := range 10 {
+		s := begin(t, nil, "train", "run.yaml", "--ranks", "3", "--set", "scaling.transport=tcp", "--set", "train.batch=3", "--set", "train.steps=3")
+		begun := make(chan struct{})
+		go func() {
+			defer close(begun)
+			s.until("step ")
+		}()
+		met := s.strangers(begun)
+		if status := s.end(); status.ExitStatus() != 0 || s.err.Len() > 0 {
+			t.Fatalf("after %d strangers: exit code %d; it said\n%s%s", met, status.ExitStatus(), &s.out, &s.err)
+		}
+		if met > 0 {
+			t.Logf("%d strangers in attempt %d", met, attempt)
+			return
+		}
+	}
+	t.Error("no port was ever seen")
+}
+
+// strangers connects to the ports of a session's ranks until it has begun, each
+// once, with garbage and then silence. It returns to how many.
+func (s *session) strangers(begun <-chan struct{}) (met int) {
+	seen := map[uint16]bool{}
+	for {
+		select {
+		case <-begun:
+			return met
+		case <-time.After(time.Millisecond):
+		}
+		ranks := children(children([]int{s.run.Process.Pid})) // the launcher has an agent, which has ranks
+		if len(ranks) < 3 {
+			continue
+		}
+		// The number of a child that has ended is not another's before its parent
+		// is gone.
+		syscall.Kill(ranks[2], syscall.SIGSTOP)
+		for range 10 {
+			for _, pid := range ranks[:2] {
+				for _, l := range socketsOf(pid) {
+					if l.state != listening || seen[l.local] {
+						continue
+					}
+					seen[l.local] = true
+					conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", l.local))
+					if err != nil {
+						continue // it has been closed
+					}
+					s.t.Cleanup(func() { conn.Close() })
+					if _, err := conn.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))); err == nil {
+						met++
+					}
+				}
+			}
+		}
+		syscall.Kill(ranks[2], syscall.SIGCONT)
+	}
+}
