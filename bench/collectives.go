@@ -201,8 +201,13 @@ type collector struct {
 	shared, from, to device.Buffer
 }
 
-// measure measures one case. All that is to be done is queued before it is
-// waited for, as in a step, so that no rank is late because its host was.
+// inARow is how many pairs are queued before they are waited for, so that no
+// rank is late because its host was. More would not fit a stream's queue: one
+// that makes room wakes who waits for it, which takes as long as a small
+// collective.
+const inARow = 32
+
+// measure measures one case.
 func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) ([]Reading, error) {
 	barrier, err := comm.Bind(&collective.Barrier{Name: "bench"})
 	if err != nil {
@@ -248,9 +253,11 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 			next += 4 * reads
 		}
 		launch(&s[3])
-	}
-	if err := c.stream.Sync(); err != nil {
-		return nil, err
+		if (i+1)%inARow == 0 || i+1 == n {
+			if err := c.stream.Sync(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	list := make([]Reading, n)
 	for i := range list {
