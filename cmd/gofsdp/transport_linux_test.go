@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,48 +41,88 @@ var overTCP = map[string][]string{
 	"a row over two": {"train", "run.yaml", "--ranks", "4", "--nodes", "2", "--mesh", "1x4", "--set", "run.processes.deadline=3s"},
 }
 
-func TestOverTCPALostProcessEndsTheRunWithItsNameAndNothingIsLeft(t *testing.T) {
+// losses is how many losses are drawn; FULL=1 draws more.
+var losses = flag.Int("losses", 6, "number of processes over TCP that are lost")
+
+// loss is what happens to a process of a run, and how the run then ends.
+type loss struct {
+	process string // "rank", "agent" or "launcher"
+	signal  syscall.Signal
+	code    int
+	want    string
+}
+
+var allLosses = []loss{
+	{"rank", syscall.SIGKILL, exitLost, `^gofsdp: rank \d was killed by signal 9 `},
+	{"rank", syscall.SIGSTOP, exitHung, `^gofsdp: rank \d has not been heard for `},
+	{"agent", syscall.SIGKILL, exitLost, `^gofsdp: the agent of node \d was killed by signal 9 `},
+	{"agent", syscall.SIGSTOP, exitHung, `^gofsdp: the agent of node \d has not been heard for `},
+	{"launcher", syscall.SIGKILL, -1, `^$`},
+	{"launcher", syscall.SIGSTOP, exitHung, `^gofsdp: the launcher was stopped for `},
+}
+
+func TestOverTCPWhateverIsLostEndsAllWithItsReason(t *testing.T) {
 	t.Parallel()
-	for way, args := range overTCP {
-		for what, x := range map[string]struct {
-			command string
-			signal  syscall.Signal
-			code    int
-			want    string
-		}{
-			"a killed rank":   {"rank", syscall.SIGKILL, exitLost, `^gofsdp: rank \d was killed by signal 9 `},
-			"a stopped rank":  {"rank", syscall.SIGSTOP, exitHung, `^gofsdp: rank \d has not been heard for `},
-			"a killed agent":  {"agent", syscall.SIGKILL, exitLost, `^gofsdp: the agent of node \d was killed by signal 9 `},
-			"a stopped agent": {"agent", syscall.SIGSTOP, exitHung, `^gofsdp: the agent of node \d has not been heard for `},
-		} {
-			if x.command == "agent" && way != "on two nodes" {
-				continue // launcher's tests have them all
+	seed, n := uint64(time.Now().UnixNano()), *losses
+	if text := os.Getenv("SEED"); text != "" {
+		if _, err := fmt.Sscan(text, &seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Getenv("FULL") == "1" {
+		n = 100
+	}
+	t.Logf("again: SEED=%d go test ./cmd/gofsdp -run %s -args -losses %d", seed, t.Name(), n)
+	random := rand.New(rand.NewPCG(seed, 0))
+	ways := slices.Sorted(maps.Keys(overTCP))
+	for i := range n {
+		x, way := allLosses[i%len(allLosses)], ways[random.IntN(len(ways))]
+		which, after := random.IntN(4), time.Duration(random.IntN(700))*time.Millisecond
+		t.Run(fmt.Sprintf("%d: %s gets signal %d after %v, %s", i, x.process, x.signal, after, way), func(t *testing.T) {
+			mark := fmt.Sprintf("GOFSDP_TEST_MARK=%d-%d-%d", os.Getpid(), seed, i)
+			s := begin(t, []string{mark}, overTCP[way]...)
+			await(t, "ranks", func() bool { return len(processesOf(t, mark, "rank")) == 4 })
+			time.Sleep(after) // until then they find each other, or train
+			pid := s.run.Process.Pid
+			if x.process != "launcher" {
+				pids := processesOf(t, mark, x.process)
+				pid = pids[which%len(pids)]
 			}
-			t.Run(what+", "+way, func(t *testing.T) {
-				mark := fmt.Sprintf("GOFSDP_TEST_MARK=%d-%s", os.Getpid(), t.Name())
-				s := begin(t, []string{mark}, args...)
-				s.until("step ")
-				pids := processesOf(t, mark, x.command)
-				if err := syscall.Kill(pids[len(pids)-1], x.signal); err != nil {
-					t.Fatal(err)
-				}
-				s.failed(x.code, x.want)
-				for end := time.Now().Add(10 * time.Second); len(marked(t, mark)) > 0; time.Sleep(20 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("processes %v are left", marked(t, mark))
-					}
-				}
-			})
+			if err := syscall.Kill(pid, x.signal); err != nil {
+				t.Fatal(err)
+			}
+			if x.process == "launcher" && x.signal == syscall.SIGSTOP {
+				await(t, "the end of all but the launcher", func() bool { return len(marked(t, mark)) == 1 })
+				syscall.Kill(pid, syscall.SIGCONT)
+			}
+			s.failed(x.code, x.want)
+			await(t, "the end of all", func() bool { return len(marked(t, mark)) == 0 })
+		})
+	}
+}
+
+// await waits until something holds, for much longer than any deadline.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
 		}
 	}
 }
 
-// failed wants the session to end with a code and one reason, which the record has, too.
+// failed wants the session to end with a code (-1: by a signal) and one reason,
+// which the record has, too.
 func (s *session) failed(code int, want string) {
 	s.t.Helper()
 	status := s.end()
-	if status.ExitStatus() != code || strings.Count(s.err.String(), "gofsdp: ") != 1 || !regexp.MustCompile(want).MatchString(s.err.String()) {
+	// Agents without a launcher say so themselves.
+	said := regexp.MustCompile(`(?m)^gofsdp: agent: .*\n`).ReplaceAllString(s.err.String(), "")
+	if status.ExitStatus() != code || strings.Count(said, "gofsdp: ") > 1 || !regexp.MustCompile(want).MatchString(said) {
 		s.t.Fatalf("exit code %d, want %d and one reason like %s; it said\n%s%s", status.ExitStatus(), code, want, &s.out, &s.err)
+	}
+	if code < 0 {
+		return // nobody could write
 	}
 	run, err := record.LoadRun(s.dir + "/runs/mine/run.json")
 	if err != nil {
