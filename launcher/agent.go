@@ -221,7 +221,9 @@ func (a *agent) run(told context.Context, received <-chan *pb.ToAgent, lost <-ch
 			r.close()
 		case cause := <-lost:
 			lost = nil
-			err = lostLauncher(cause)
+			if err == nil { // else it ends because this agent has given it up
+				err = lostLauncher(cause)
+			}
 		case <-a.killAt:
 			a.kill()
 		case <-ticks.C:

@@ -135,6 +135,9 @@ func (c failureCase) run(t *testing.T) {
 	if code != wantCode || !wantReason.MatchString(o.Reason) {
 		t.Errorf("exit code %d with %+v, want %d because %q", code, o, wantCode, wantReason)
 	}
+	if strings.Contains(p.output.String(), "context canceled") {
+		t.Error("what follows from giving up a lost launcher is told as its reason")
+	}
 	if strings.HasPrefix(c.process, "rank") && fmt.Sprintf("rank %d", o.Rank) != c.process {
 		t.Errorf("the outcome blames rank %d, want %s", o.Rank, c.process)
 	}

@@ -24,7 +24,7 @@ const markVariable = "GOFSDP_TEST_MARK"
 
 // deadline and startWithin are those of all runs here.
 const (
-	deadline    = time.Second * slowness
+	deadline    = 2 * time.Second * slowness
 	startWithin = 5 * deadline
 )
 
@@ -51,6 +51,9 @@ func TestMain(m *testing.M) {
 		case "rank":
 			os.Exit(rankMain())
 		}
+	}
+	if signal.Ignored(os.Interrupt) { // in a shell's background; the processes of the tests must not inherit it
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -29,6 +30,9 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what the program says now into testdata")
 
 func TestMain(m *testing.M) {
+	if signal.Ignored(os.Interrupt) { // in a shell's background; the programs of the tests must not inherit it
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	testscript.Main(m, map[string]func(){"gofsdp": main, differingCommand: differingMain})
 }
 
