@@ -1,6 +1,10 @@
 package fsdp
 
-import "github.com/gofsdp/gofsdp/device"
+import (
+	"slices"
+
+	"github.com/gofsdp/gofsdp/device"
+)
 
 // MemoryRow is one line of the plan's memory table.
 type MemoryRow struct {
@@ -34,6 +38,25 @@ func (p *Plan) Memory() []MemoryRow {
 		rows = append(rows, MemoryRow{Activations, scratch, false})
 	}
 	return rows
+}
+
+// PeerWindows returns how much of other ranks' memory this rank's process maps
+// where so many ranks in a row share it, as those of a node do: all that the
+// others of its groups let be read. It is theirs, and is there once; but the
+// system counts what a process has read of it with that process, too.
+func (p *Plan) PeerWindows(sharing int) int64 {
+	var peers []int
+	for _, g := range p.Mesh.Groups() {
+		if !slices.Contains(g, p.Rank) {
+			continue
+		}
+		for _, r := range g {
+			if r != p.Rank && r/sharing == p.Rank/sharing && !slices.Contains(peers, r) {
+				peers = append(peers, r)
+			}
+		}
+	}
+	return int64(len(peers)) * p.Arenas[device.Shared].Bytes
 }
 
 // Cost returns the work of all operations.

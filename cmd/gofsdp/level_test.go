@@ -78,7 +78,7 @@ func differingMain() {
 	if len(os.Args) > 1 {
 		differingRankMain()
 	}
-	(agentCommand{}).Run(&app{ctx: context.Background()})
+	os.Exit(launcher.RunAgent(context.Background(), []string{differingCommand, "rank"}, nil))
 }
 
 // differingRankMain agrees with the other ranks as rankCommand does, and prints
@@ -110,9 +110,6 @@ func differingRankMain() {
 }
 
 func TestProcessesOnDifferentMachinesAgreeOrAreRefusedByName(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("agents make memory that only Linux has")
-	}
 	t.Parallel()
 	machines := []machine{{"node-a", "avx512bf16"}, {"node-b", "avx2"}, {"node-c", "avx512"}}
 	for _, c := range []struct {

@@ -14,7 +14,7 @@ import (
 type planCommand struct {
 	configured
 	spread
-	Memory string `placeholder:"SIZE" help:"Say whether it fits this much memory a rank, such as 24GiB, instead of this machine's."`
+	Memory string `placeholder:"SIZE" help:"Say whether the ranks of a node fit this much memory, such as 24GiB, instead of this machine's."`
 	Ops    bool   `help:"Print every operation of every program, too."`
 }
 
@@ -58,8 +58,9 @@ func (c *planCommand) Run(a *app) error {
 		}
 		a.printf("%15d  %9s  %s%s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind, where)
 	}
-	a.printf("%15d  %9s  in all\n\n", plan.Bytes(), train.Bytes(plan.Bytes()))
-	a.printf("%15s  %9s  program\n", "operations", "GFLOP")
+	a.printf("%15d  %9s  in all\n", plan.Bytes(), train.Bytes(plan.Bytes()))
+	c.besides(a, plan, cfg.Scaling)
+	a.printf("\n%15s  %9s  program\n", "operations", "GFLOP")
 	for _, p := range plan.Programs() {
 		if len(plan.Whole) > 0 && p == &plan.Whole[0] {
 			break // a few copies a unit, at the run's end
@@ -75,16 +76,7 @@ func (c *planCommand) Run(a *app) error {
 			}
 		}
 	}
-	switch {
-	case limit == 0:
-		a.printf("\nthe memory of %s is not known\n", what)
-	case plan.Bytes() > limit:
-		a.printf("\n")
-		return asUser(fmt.Errorf("%s does not fit %s (%s)", train.Bytes(plan.Bytes()), what, train.Bytes(limit)))
-	default:
-		a.printf("\nit fits %s (%s)\n", what, train.Bytes(limit))
-	}
-	return nil
+	return c.fit(a, plan, cfg.Scaling, limit, what)
 }
 
 // traffic prints the collectives of a step, where nodes have so many ranks.
