@@ -160,8 +160,9 @@ func (s *CollectiveSettings) Check(memory int64) error {
 }
 
 // Measure takes this rank's part in all cases. The data is F32. Each collective
-// is followed by the copy that it is compared with, in memory of the rank's own;
-// both begin when all ranks have come.
+// is followed by the copy that it is compared with, in memory of the rank's own.
+// Both begin when all ranks have come and end when all are done: ranks that have
+// to share a core copy one after the other.
 func (s *CollectiveSettings) Measure(ctx context.Context, m *Member) error {
 	c := &collector{CollectiveSettings: s, Member: m, stream: m.Device.NewStream("bench")}
 	var err error
@@ -252,6 +253,7 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 			launch(&device.Copy{Src: c.from.In(device.F32, next, reads), Dst: c.to.In(device.F32, next, reads), N: int(reads)})
 			next += 4 * reads
 		}
+		launch(barrier...)
 		launch(&s[3])
 		if (i+1)%inARow == 0 || i+1 == n {
 			if err := c.stream.Sync(); err != nil {
