@@ -93,6 +93,7 @@ func TestOverTCPWhateverIsLostEndsAllWithItsReason(t *testing.T) {
 			}
 			if x.process == "launcher" && x.signal == syscall.SIGSTOP {
 				await(t, "the end of all but the launcher", func() bool { return len(marked(t, mark)) == 1 })
+				time.Sleep(500 * time.Millisecond) // so that it, too, finds that it was stopped longer than they wait
 				syscall.Kill(pid, syscall.SIGCONT)
 			}
 			s.failed(x.code, x.want)
