@@ -34,11 +34,11 @@ func (w *RankedWorkload) table(b *bytes.Buffer) {
 		"are 70 %% of it on two ranks, and at most 1.05 times the seconds of no_shard.\n\n",
 		w.Model, w.Precision, train.Number(w.Threads, "thread"), w.Sequences, w.Length, w.Recompute)
 	t := newTable(b)
-	t.row("ranks", "mesh", "s a step", "tokens/s", "× one rank", "× no_shard's s", "% of peak", "GFLOP/s peak", "% on cores", "GiB a rank", "strategy")
+	t.row("ranks", "mesh", "s a step", "tokens/s", "× one rank", "× no_shard's s", "% of peak", "GFLOP/s peak", "% on cores", "% of peak then", "GiB a rank", "strategy")
 	for i := range w.Steps {
 		x := &w.Steps[i]
 		t.row(fmt.Sprint(x.Ranks), x.Mesh, scaled(x.Step.Seconds, 1), short(x.Step.Tokens.Median), scaled(x.Speedup, 1), scaled(x.OverNoShard, 1),
-			scaled(x.Step.Share, 100), short(x.Step.Peak.Median*1e-9), short(100*x.Step.Cores.Median), fmt.Sprintf("%.2f", float64(x.ArenaBytes)/(1<<30)), x.Strategy)
+			scaled(x.Step.Share, 100), short(x.Step.Peak.Median*1e-9), short(100*x.Step.Cores.Median), short(100*x.Step.OnCores.Median), fmt.Sprintf("%.2f", float64(x.ArenaBytes)/(1<<30)), x.Strategy)
 	}
 	t.end()
 }
