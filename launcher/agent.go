@@ -67,8 +67,10 @@ func runAgent(told context.Context, command []string, memory func(Start) ([]*os.
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	gone := make(chan struct{})
 	a := &agent{
-		command: command, memory: memory, timing: timingOf(deadline), launcher: newPulse(), gone: ctx.Done(), forsake: cancel,
+		command: command, memory: memory, timing: timingOf(deadline), launcher: newPulse(),
+		gone: gone, forsake: sync.OnceFunc(func() { close(gone) }),
 		out: make(chan *pb.AgentMessage, 256), ended: make(chan *rank),
 	}
 	silent := time.AfterFunc(a.timing.silence, cancel)
@@ -111,23 +113,24 @@ func runAgent(told context.Context, command []string, memory func(Start) ([]*os.
 			}
 		}
 	}()
-	if err := a.run(told, received, lost); err != nil {
-		// Nobody listens any more, or nothing was begun.
-		return exitStopped, err
+	err = a.run(told, received, lost)
+	// What was said last must arrive before the process is gone, if anybody listens.
+	patience := a.timing.silence
+	if err != nil {
+		patience = a.timing.every
 	}
-	// What was said last must arrive before the process is gone.
 	a.saying.Wait()
 	close(a.out)
 	select {
 	case <-sent:
-	case <-time.After(a.timing.silence):
+	case <-time.After(patience):
 	}
 	select {
 	case <-lost: // the launcher has read all, and ends the stream
-	case <-time.After(a.timing.silence):
+	case <-time.After(patience):
 	}
-	if a.aborted {
-		return exitStopped, nil
+	if err != nil || a.aborted {
+		return exitStopped, err
 	}
 	return 0, nil
 }
@@ -239,7 +242,7 @@ func (a *agent) run(told context.Context, received <-chan *pb.ToAgent, lost <-ch
 			a.listen()
 		}
 		if err != nil {
-			a.forsake()
+			a.giveUp(err)
 			if !started {
 				return err
 			}
@@ -247,6 +250,20 @@ func (a *agent) run(told context.Context, received <-chan *pb.ToAgent, lost <-ch
 		}
 	}
 	return err
+}
+
+// giveUp ends all hope of the launcher. Where that is there after all, it hears why.
+func (a *agent) giveUp(err error) {
+	select {
+	case <-a.gone:
+		return
+	default:
+	}
+	select {
+	case a.out <- lostMessage(-1, exitHung, "%v", err):
+	default: // it does not read
+	}
+	a.forsake()
 }
 
 func lostLauncher(cause error) error {

@@ -13,6 +13,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	pb "github.com/gofsdp/gofsdp/launcher/gofsdpv1"
 )
 
 var (
@@ -270,6 +275,65 @@ func TestAnAgentThatNobodyAnswersEndsWithinTheDeadline(t *testing.T) {
 	agent.Run() // its error is the exit code
 	if took := time.Since(began); agent.ProcessState.ExitCode() != exitLost || took > deadline+slack || !strings.Contains(said.String(), "has not answered for") {
 		t.Errorf("exit code %d after %v, want %d within %v; it said %q", agent.ProcessState.ExitCode(), took, exitLost, deadline, said.String())
+	}
+}
+
+// silent is a launcher that hears agents and never says a word.
+type silent struct {
+	pb.UnimplementedControlServer
+	heard chan *pb.AgentMessage
+}
+
+func (s silent) Attend(stream grpc.BidiStreamingServer[pb.AgentMessage, pb.ToAgent]) error {
+	defer close(s.heard)
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		s.heard <- m
+	}
+}
+
+func TestAnAgentThatHearsNothingSaysSoAndEndsWithinTheDeadline(t *testing.T) {
+	known, certificate, err := newControl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Address = listener.Addr().String()
+	server := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&certificate)))
+	s := silent{heard: make(chan *pb.AgentMessage, 1000)}
+	pb.RegisterControlServer(server, s)
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		<-served
+	}()
+	dir := t.TempDir()
+	if err := known.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command(os.Args[0], "agent")
+	within := 3 * deadline
+	agent.Env = append(os.Environ(), agentEnvironment(controlPath(dir), 0, within)...)
+	began := time.Now()
+	agent.Run() // its error is the exit code
+	if took := time.Since(began); agent.ProcessState.ExitCode() != exitStopped || took > within+slack {
+		t.Errorf("exit code %d after %v, want %d within %v", agent.ProcessState.ExitCode(), took, exitStopped, within)
+	}
+	var why string
+	for m := range s.heard {
+		if l := m.GetLost(); l != nil && l.Rank == -1 && l.Code == exitHung {
+			why = l.Reason
+		}
+	}
+	if !strings.HasPrefix(why, "the launcher has not been heard for ") {
+		t.Errorf("the launcher was told %q", why)
 	}
 }
 

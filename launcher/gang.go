@@ -261,7 +261,10 @@ func (g *gang) hear(node int, m *pb.AgentMessage) {
 			g.exited(r, k.Exited)
 		}
 	case *pb.AgentMessage_Lost:
-		if r := int(k.Lost.Rank); g.owns(node, r) {
+		switch r := int(k.Lost.Rank); {
+		case r < 0: // the agent gives up all, the launcher first
+			g.fail(reason, -1, int(k.Lost.Code), "the agent of node %d: %s", node, k.Lost.Reason)
+		case g.owns(node, r):
 			g.fail(reason, r, int(k.Lost.Code), "%s", k.Lost.Reason)
 		}
 	case *pb.AgentMessage_Told:

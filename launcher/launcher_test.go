@@ -92,10 +92,10 @@ func (h heldUp) Write(p []byte) (int, error) {
 func TestATerminalThatIsHeldUpHoldsUpTheRunAndEndsNothing(t *testing.T) {
 	until := make(chan time.Time)
 	held := 2 * deadline
-	time.AfterFunc(held, func() { close(until) })
 	job := script{Steps: 200, Act: "chatter", Dir: t.TempDir()}.job(t)
 	job.Stdout, job.Stderr = heldUp{until}, os.Stderr
 	began := time.Now()
+	time.AfterFunc(held, func() { close(until) })
 	outcome, err := Run(context.Background(), job)
 	if want := (Outcome{Rank: -1}); err != nil || outcome != want {
 		t.Errorf("the run ended with %+v, %v", outcome, err)

@@ -853,7 +853,8 @@ func (x *Exited) GetLast() string {
 	return ""
 }
 
-// Lost says that an agent gives up a rank whose process may still be there.
+// Lost says that an agent gives up a rank whose process may still be there, or, as
+// rank -1, the launcher, and so all of its ranks.
 type Lost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rank          int32                  `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
