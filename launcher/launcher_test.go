@@ -90,6 +90,7 @@ func (h heldUp) Write(p []byte) (int, error) {
 }
 
 func TestATerminalThatIsHeldUpHoldsUpTheRunAndEndsNothing(t *testing.T) {
+	t.Parallel()
 	until := make(chan time.Time)
 	held := 2 * deadline
 	job := script{Steps: 200, Act: "chatter", Dir: t.TempDir()}.job(t)
