@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,6 +67,8 @@ type script struct {
 
 	Missing bool // all nodes but the first are asked for and never come
 
+	Deadline time.Duration // 0 is deadline
+
 	// Act is what all do: "chatter" prints much, "deaf" never ends when asked;
 	// or Rank, when done: "linger"; or Rank at step 3: "done 4" (a word with
 	// that code), "exit 7", "panic 0", "garbage 0" (to its agent).
@@ -80,7 +83,7 @@ func (s script) job(t testing.TB) Job {
 		t.Fatal(err)
 	}
 	job := Job{
-		Settings: Settings{Deadline: deadline, StartWithin: startWithin},
+		Settings: Settings{Deadline: cmp.Or(s.Deadline, deadline), StartWithin: startWithin},
 		Run:      "test", Nodes: max(s.Nodes, 1), Ranks: 2, Mesh: "2x1", Config: config, Dir: s.Dir,
 		Placer: Local{Command: []string{os.Args[0], "agent"}, Stderr: os.Stderr},
 	}
@@ -319,24 +322,35 @@ func await(t testing.TB, within time.Duration, what string, holds func() bool) {
 func (p *process) rank(n int) (pid int) {
 	p.t.Helper()
 	await(p.t, 10*time.Second, fmt.Sprintf("rank %d runs", n), func() bool {
-		text, _ := os.ReadFile(filepath.Join(p.dir, "pid-"+strconv.Itoa(n)))
-		pid, _ = strconv.Atoi(string(text))
+		pid = p.findRank(n)
 		return pid > 0
 	})
 	return pid
 }
 
-// agent returns the process of the agent, once it is there.
-func (p *process) agent() (agent int) {
-	p.t.Helper()
-	await(p.t, 10*time.Second, "the agent runs", func() bool {
-		for pid, role := range p.alive() {
-			if role == "agent" {
-				agent = pid
-			}
+// findRank returns the process of a rank, 0 before it is there.
+func (p *process) findRank(n int) int {
+	text, _ := os.ReadFile(filepath.Join(p.dir, "pid-"+strconv.Itoa(n)))
+	pid, _ := strconv.Atoi(string(text))
+	return pid
+}
+
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// findAgent returns the process of the agent, 0 before it is there.
+func (p *process) findAgent() (agent int) {
+	for pid, role := range p.alive() {
+		if role == "agent" {
+			agent = pid
 		}
-		return agent > 0
-	})
+	}
 	return agent
 }
 

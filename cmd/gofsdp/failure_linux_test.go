@@ -33,7 +33,7 @@ const (
 
 // falseAlarm is what a run says that ends because the machine is so loaded that a
 // process was not heard in time. It is done again with a longer deadline.
-var falseAlarm = regexp.MustCompile(`has not been heard for|has not answered for|was stopped for|waited .* for ranks .*: the deadline passed|ended with exit code 6 before`)
+var falseAlarm = regexp.MustCompile(`has not been heard for|has not answered for|was stopped for|waited .* for ranks .*: the deadline passed|ended with exit code 6 before|lost: rpc error: code = Canceled`)
 
 // failure is one thing that goes wrong with one process of a run of the whole
 // program at one moment.
@@ -236,7 +236,9 @@ func (o outcome) String() string { return fmt.Sprintf("%d by %q", o.code, o.why)
 
 // outcomes are the ways in which the run may end.
 func (f failure) outcomes() (all []outcome) {
-	add := func(code int, why string) { all = append(all, outcome{code, regexp.MustCompile("^(?:" + why + ")$")}) }
+	add := func(code int, why string) {
+		all = append(all, outcome{code, regexp.MustCompile("(?s)^(?:" + why + ")$")})
+	}
 	who, agent := f.process, strings.HasPrefix(f.process, "agent")
 	if agent {
 		who = strings.Replace(who, "agent", "the agent of node", 1)
@@ -250,6 +252,8 @@ func (f failure) outcomes() (all []outcome) {
 		add(-1, "")
 	case f.process == "launcher" && f.kind == "SIGSTOP":
 		add(4, `the launcher was stopped for .*`)
+		// It counts from what it did last, its agents from what they heard last.
+		add(4, `the agent of node \d: the launcher has not been heard for .*`)
 	case f.process == "launcher" && f.kind == "SIGTERM":
 		add(exitTerminated, "")
 	case f.process == "launcher": // garbage, too, which changes nothing
@@ -261,6 +265,9 @@ func (f failure) outcomes() (all []outcome) {
 		add(5, `rank \d: its agent speaks garbage to it: .*`)
 	case f.kind == "SIGSTOP":
 		add(4, who+` has not been heard for .*`)
+		if _, n, rank := strings.Cut(f.process, "rank "); rank { // its peers may notice first
+			add(4, `rank \d: .* for ranks \[`+n+`\]: the deadline passed.*`)
+		}
 	case f.kind == "SIGKILL":
 		add(5, who+` was killed by signal 9 .*`)
 	default:

@@ -230,12 +230,12 @@ func parentOf(pid int) (parent int) {
 
 // lastWord is what the launcher said at its end of why, or "".
 func (w *whole) lastWord() string {
-	lines := strings.Split(strings.TrimRight(string(w.read("err")), "\n"), "\n")
-	word, said := strings.CutPrefix(lines[len(lines)-1], "gofsdp: ")
-	if !said || strings.HasPrefix(word, "agent: ") {
+	words := strings.Split("\n"+strings.TrimRight(string(w.read("err")), "\n"), "\ngofsdp: ")
+	last := words[len(words)-1]
+	if len(words) == 1 || strings.HasPrefix(last, "agent: ") {
 		return ""
 	}
-	return word
+	return strings.ReplaceAll(last, "\n  ", "\n") // what belongs to it is indented
 }
 
 // again runs the configuration once more, beside what is left of the first run.
