@@ -245,7 +245,8 @@ func TestStrangersAtARanksPortDoNotDisturbTheRun(t *testing.T) {
 	// A rank's port is open while the ranks find each other, which takes
 	// milliseconds. So one rank is made slow: the others wait for it there.
 	for attempt := range 10 {
-		s := begin(t, nil, "train", "run.yaml", "--ranks", "3", "--set", "scaling.transport=tcp", "--set", "train.batch=3", "--set", "train.steps=3")
+		s := begin(t, nil, "train", "run.yaml", "--ranks", "3", "--set", "scaling.transport=tcp", "--set", "train.batch=3", "--set", "train.steps=3",
+			"--set", "run.processes.deadline=5m") // however long this process takes to meet them
 		begun := make(chan struct{})
 		go func() {
 			defer close(begun)
