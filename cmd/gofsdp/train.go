@@ -215,6 +215,10 @@ func (j *job) train() (err error) {
 	var sum train.Summary
 	flops := j.run.Model.Config.FLOPsPerToken(j.cfg.Data.SequenceLength)
 	defer func() {
+		if p := recover(); p != nil {
+			defer panic(p)
+			err = fmt.Errorf("panic: %v", p)
+		}
 		j.flight.note(err, true)
 		err = errors.Join(err, os.Remove(j.reserve()), j.recorder.Close())
 		sum.Figures(j.rec, flops, j.peak)
