@@ -219,11 +219,18 @@ func (f failure) happen(w *whole) {
 		w.run.Process.Signal(syscall.SIGINT)
 	case strings.HasPrefix(f.process, "agent"):
 		spoil(t, pid, unix.AF_INET, f.late())
+	case f.speaksTCP():
+		spoil(t, pid, unix.AF_INET, false) // towards other ranks
 	case f.after%2 == 0:
-		spoil(t, pid, unix.AF_UNIX, f.late()) // the rank's end
-	default: // its agent's, towards this rank or another of the node
+		spoil(t, pid, unix.AF_UNIX, f.late()) // towards its agent
+	default: // of its agent, towards all ranks of the node
 		spoil(t, parentOf(pid), unix.AF_UNIX, f.late())
 	}
+}
+
+// speaksTCP says whether a rank that speaks garbage does so to other ranks.
+func (f failure) speaksTCP() bool {
+	return f.nodes > 1 && (f.moment == stepping || f.moment == evaluating || f.moment == sampling)
 }
 
 // outcome is a way in which a run may end.
@@ -260,6 +267,8 @@ func (f failure) outcomes() (all []outcome) {
 		add(exitInterrupted, "")
 	case agent && f.kind == garbage:
 		add(5, who+` was lost: .*`)
+	case f.kind == garbage && f.speaksTCP():
+		add(5, `rank \d: .* it sent bytes that are no .*`)
 	case f.kind == garbage:
 		add(5, who+` speaks garbage to its agent: .*`)
 		add(5, `rank \d: its agent speaks garbage to it: .*`)

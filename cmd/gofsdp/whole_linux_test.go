@@ -291,8 +291,7 @@ func visitors(t *testing.T, control string, late bool) {
 	}
 }
 
-// spoil writes garbage on a stream of a process, in its name. Which of its family,
-// nobody knows.
+// spoil writes garbage on the streams of a process, in its name.
 func spoil(t *testing.T, pid, family int, late bool) {
 	t.Helper()
 	streams := streamsOf(t, pid, family)
@@ -307,8 +306,10 @@ func spoil(t *testing.T, pid, family int, late bool) {
 		}
 		return
 	}
-	if _, err := unix.Write(streams[0], bytes.Repeat([]byte{0xff}, 64)); err != nil && !late {
-		t.Fatal(err)
+	for _, fd := range streams {
+		if _, err := unix.Write(fd, bytes.Repeat([]byte{0xff}, 64)); err != nil && !late {
+			t.Logf("garbage cannot be written: %v", err) // one tells of another meanwhile
+		}
 	}
 }
 
