@@ -64,12 +64,10 @@ func (s Settings) NewPlanOver(ranks, rank int, sharding fsdp.Sharding, cfg model
 	if rows := o.Seqs * seqLen; s.HeadRows > 0 && rows/s.HeadRows > mostPieces {
 		return nil, fmt.Errorf("train.head_rows: %d cuts the %d tokens of a micro-batch into more than %d pieces; raise it, or set 0", s.HeadRows, rows, mostPieces)
 	}
-	if ranks > 1 {
-		if err := sharding.Over(ranks, &o); err != nil {
-			return nil, err
-		}
-		o.Rank = rank
+	if err := sharding.Over(ranks, &o); err != nil {
+		return nil, err
 	}
+	o.Rank = rank
 	return fsdp.NewPlan(o)
 }
 

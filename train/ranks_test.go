@@ -16,6 +16,7 @@ import (
 	"github.com/gofsdp/gofsdp/checkpoint"
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 )
 
@@ -221,5 +222,20 @@ func TestAStepOfSeveralRanksAllocatesNothing(t *testing.T) {
 	// The runtime has a few of its own as goroutines move between processors.
 	if allocated != nil && slices.Min(allocated) > 2 {
 		t.Errorf("in each %d steps the ranks allocate %v times", each, allocated)
+	}
+}
+
+func TestOneRankOffloadsToo(t *testing.T) {
+	w := work(t)
+	for offload, want := range map[fsdp.Offload]bool{fsdp.OffloadNone: false, fsdp.OffloadAll: true} {
+		s := sharded(fsdp.FullShard)
+		s.Offload = string(offload)
+		p, err := w.Train.NewPlanOver(1, 0, s, shape, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Arenas[device.Pinned].Bytes > 0; got != want {
+			t.Errorf("with offload %s, one rank has %d bytes in the host's memory", offload, p.Arenas[device.Pinned].Bytes)
+		}
 	}
 }
