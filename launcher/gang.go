@@ -41,26 +41,6 @@ type rankState struct {
 	exited bool
 }
 
-// exchange is one that not all ranks have given to.
-type exchange struct {
-	values [][]byte
-	given  []bool
-	count  int
-}
-
-// failure is a reason to end the run.
-type failure struct {
-	Outcome
-	weight int
-}
-
-// How much a failure explains: more replaces less, and the first of its weight stays.
-const (
-	consequence = iota // it ended because of another
-	suspicion          // it lost a peer or waited for one in vain, and another may say why
-	reason
-)
-
 func newGang(job *Job, known control, logs string) *gang {
 	return &gang{
 		job: job, control: known, logs: logs, timing: timingOf(job.Deadline),
@@ -199,35 +179,6 @@ func (g *gang) end() {
 	}
 }
 
-func (g *gang) outcome() Outcome {
-	switch {
-	case g.cause != nil && g.cause.weight > consequence:
-		return g.cause.Outcome
-	case g.stop != nil && !g.succeeded():
-		return *g.stop
-	case g.cause != nil:
-		return Outcome{Code: exitLost, Reason: "nobody said why: " + g.cause.Reason, Rank: g.cause.Rank}
-	}
-	return Outcome{Rank: -1}
-}
-
-// succeeded says whether all ranks have ended well: then it is too late to stop.
-func (g *gang) succeeded() bool {
-	for _, r := range g.ranks {
-		if r.done == nil || r.done.Code != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// fail notes a failure, and keeps the better reason.
-func (g *gang) fail(weight, rank, code int, format string, args ...any) {
-	if g.cause == nil || weight > g.cause.weight {
-		g.cause = &failure{Outcome{Code: code, Reason: fmt.Sprintf(format, args...), Rank: rank}, weight}
-	}
-}
-
 // take handles what an agent's stream brought.
 func (g *gang) take(e event) {
 	i := e.from.node
@@ -303,16 +254,6 @@ func (g *gang) done(rank int, d *pb.Done) {
 	g.fail(weightOf(code), rank, code, "rank %d: %s", rank, d.Reason)
 }
 
-func weightOf(code int) int {
-	switch code {
-	case exitStopped:
-		return consequence
-	case exitLost, exitHung:
-		return suspicion
-	}
-	return reason
-}
-
 // exited handles the end of a rank's process.
 func (g *gang) exited(rank int, e *pb.Exited) {
 	s := &g.ranks[rank]
@@ -335,42 +276,6 @@ func (g *gang) exited(rank int, e *pb.Exited) {
 	default:
 		// A Go program that panics exits with 2, so only a word makes that the user's mistake.
 		g.fail(reason, rank, exitFailure, "rank %d ended with exit code %d without a word of why%s", rank, code, said)
-	}
-}
-
-// give adds a rank's value to an exchange, and tells all when it is complete.
-func (g *gang) give(rank int, give *pb.Give) {
-	x := g.exchanges[give.Key]
-	if x == nil {
-		x = &exchange{values: make([][]byte, len(g.ranks)), given: make([]bool, len(g.ranks))}
-		g.exchanges[give.Key] = x
-	}
-	if x.given[rank] {
-		g.fail(reason, rank, exitFailure, "rank %d gave %q twice in one exchange", rank, give.Key)
-		return
-	}
-	x.values[rank], x.given[rank] = give.Value, true
-	if x.count++; x.count < len(g.ranks) {
-		g.checkExchanges()
-		return
-	}
-	delete(g.exchanges, give.Key)
-	g.tellAll(&pb.ToAgent{Kind: &pb.ToAgent_Gathered{Gathered: &pb.Gathered{Key: give.Key, Values: x.values}}})
-}
-
-// checkExchanges ends a run in which somebody waits for a rank that has left.
-func (g *gang) checkExchanges() {
-	for key, x := range g.exchanges {
-		for r, s := range g.ranks {
-			// One that failed has, or will have, a reason of its own.
-			switch {
-			case x.given[r] || s.done == nil || s.done.Code != 0 && g.stop == nil:
-			case g.stop != nil: // it left as it was asked to
-				g.fail(suspicion, g.stop.Rank, g.stop.Code, "%s", g.stop.Reason)
-			default:
-				g.fail(suspicion, r, exitFailure, "rank %d left while others exchange %q", r, key)
-			}
-		}
 	}
 }
 
