@@ -380,6 +380,21 @@ func TestAnAgentThatHearsNothingSaysSoAndEndsWithinTheDeadline(t *testing.T) {
 	}
 }
 
+func TestAShortStopOfAnyProcessEndsNothing(t *testing.T) {
+	t.Parallel()
+	p := launch(t, script{Deadline: 6 * time.Second})
+	for _, pid := range []int{p.rank(0), p.findAgent(), p.cmd.Process.Pid} {
+		syscall.Kill(pid, syscall.SIGSTOP)
+		time.Sleep(time.Second)
+		syscall.Kill(pid, syscall.SIGCONT)
+	}
+	time.Sleep(500 * time.Millisecond) // for who would complain of it
+	syscall.Kill(p.cmd.Process.Pid, syscall.SIGINT)
+	if code, o := p.end(6*time.Second + slack); code != exitInterrupted || o.Reason != "interrupted" {
+		t.Errorf("exit code %d with %+v, want %d", code, o, exitInterrupted)
+	}
+}
+
 func TestASecondSignalEndsAllAtOnce(t *testing.T) {
 	p := launch(t, script{Act: "deaf"})
 	p.rank(0)

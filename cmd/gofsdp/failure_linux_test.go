@@ -280,7 +280,7 @@ func (f failure) outcomes() (all []outcome) {
 	case f.kind == "SIGKILL":
 		add(5, who+` was killed by signal 9 .*`)
 	default:
-		add(5, who+` was told to end: interrupted by .*`)
+		add(5, who+` was told to end: interrupted by `+f.kind)
 		if f.moment == placed || f.moment == loading { // before it hears signals
 			add(5, fmt.Sprintf(`%s was killed by signal %d .*`, who, signal))
 		}

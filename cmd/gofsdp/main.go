@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/gofsdp/gofsdp/config"
@@ -143,9 +144,9 @@ func (a *app) codeOf(err error) int {
 }
 
 // interruption is why the context of an app ends.
-type interruption struct{ signal os.Signal }
+type interruption struct{ signal syscall.Signal }
 
-func (i interruption) Error() string { return "interrupted by " + i.signal.String() }
+func (i interruption) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
 // ExitCode is that of a process which the interruption ends.
 func (i interruption) ExitCode() int {
@@ -167,7 +168,7 @@ func interruptible() (context.Context, func()) {
 	go func() {
 		if s, ok := <-signals; ok {
 			signal.Stop(signals)
-			cancel(interruption{s})
+			cancel(interruption{s.(syscall.Signal)}) // there are no others
 		}
 	}()
 	return ctx, func() {
