@@ -150,6 +150,9 @@ func (a *app) rank(client *launcher.Client) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := alike(ctx, client, r.Data.Fingerprint); err != nil {
+		return err
+	}
 	defer recorder.panicked()
 	if start.Rank == 0 {
 		j := &job{app: a, cfg: cfg, run: r, dev: dev, began: began, flight: recorder}
