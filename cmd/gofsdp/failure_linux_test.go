@@ -308,6 +308,9 @@ func (f failure) checkRecord(t *testing.T, w *whole, code int, said string) {
 	if said != "" && run.Outcome.Reason != said {
 		t.Errorf("recorded because of %q, the launcher said %q", run.Outcome.Reason, said)
 	}
+	if n := len(run.Attempts); n != 1 || run.Attempts[0].Outcome != run.Outcome && code != 0 {
+		t.Errorf("recorded as %+v after the attempts %+v", run.Outcome, run.Attempts)
+	}
 	if _, ended := run.Ended.Get(); !ended {
 		t.Error("the record has no end")
 	}
