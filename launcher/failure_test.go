@@ -147,7 +147,11 @@ func (c failureCase) try(t *testing.T, within time.Duration) (alarm string) {
 	time.Sleep(c.after)
 	acted := time.Now()
 	if err := syscall.Kill(pid, c.signal); err != nil {
-		t.Fatal(err)
+		_, o := p.end(within + slack)
+		if !falseAlarm.MatchString(o.Reason) {
+			t.Errorf("%v: it ended before: %+v", err, o)
+		}
+		return o.Reason
 	}
 	if c.process == "launcher" && c.signal == syscall.SIGSTOP {
 		await(t, within+slack, "only the launcher is left", func() bool { return len(p.alive()) == 1 })
@@ -430,6 +434,27 @@ func TestABetterReasonReplacesASuspicion(t *testing.T) {
 	} {
 		if g.fail(c.weight, c.rank, exitFailure, "%s", c.what); g.outcome().Rank != c.want {
 			t.Errorf("%s: the outcome blames rank %d, want %d", c.what, g.outcome().Rank, c.want)
+		}
+	}
+}
+
+func TestWhoLosesAPeerThatLeftAsItWasAskedIsNoReason(t *testing.T) {
+	for _, c := range []struct {
+		code, want int
+		what       string
+	}{
+		{exitLost, exitTerminated, "a peer that has left"},
+		{exitStopped, exitTerminated, "whatever else another has ended"},
+		{exitHung, exitHung, "but not one that never comes"},
+		{exitFailure, exitFailure, "and not a failure of its own"},
+	} {
+		g := newGang(&Job{Settings: Settings{Deadline: deadline}, Nodes: 1, Ranks: 2}, control{}, "")
+		g.started = true
+		g.interrupt(Outcome{Code: exitTerminated, Reason: "interrupted", Rank: -1})
+		g.done(0, &pb.Done{Code: exitInterrupted})
+		g.done(1, &pb.Done{Code: int32(c.code), Reason: c.what})
+		if o := g.outcome(); o.Code != c.want {
+			t.Errorf("%s: the run ends as %+v, want %d", c.what, o, c.want)
 		}
 	}
 }

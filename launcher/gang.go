@@ -115,8 +115,13 @@ func (g *gang) run(ctx context.Context, events <-chan event) Outcome {
 			g.listen()
 		}
 	}
-	if g.stop != nil && interrupted != nil && ctx.Err() != nil {
-		g.interrupt(interruptionOf(ctx)) // all were, and this process last
+	if g.stop != nil && interrupted != nil {
+		// Whoever told others may have told all, and this process hears it last.
+		select {
+		case <-interrupted:
+			g.interrupt(interruptionOf(ctx))
+		case <-time.After(g.timing.every):
+		}
 	}
 	g.end()
 	return g.outcome()
@@ -251,7 +256,11 @@ func (g *gang) done(rank int, d *pb.Done) {
 		g.checkExchanges()
 		return
 	}
-	g.fail(weightOf(code), rank, code, "rank %d: %s", rank, d.Reason)
+	weight := weightOf(code)
+	if g.stop != nil && code == exitLost {
+		weight = consequence // its peers have left as they were asked to
+	}
+	g.fail(weight, rank, code, "rank %d: %s", rank, d.Reason)
 }
 
 // exited handles the end of a rank's process.

@@ -202,13 +202,11 @@ func (f failure) happen(w *whole) {
 	t := w.t
 	pid := w.pid(f.process)
 	switch {
-	case pid <= 0 && f.late(): // it has ended
+	case pid <= 0: // it has ended, and so will all
 		return
-	case pid <= 0:
-		t.Fatalf("there is no %s", f.process)
 	case f.kind != garbage:
-		if err := syscall.Kill(pid, signals[f.kind]); err != nil && !f.late() {
-			t.Fatal(err)
+		if err := syscall.Kill(pid, signals[f.kind]); err != nil {
+			t.Logf("%s cannot be signalled: %v", f.process, err)
 		}
 		return
 	}
