@@ -76,6 +76,7 @@ func (p *Plan) place(prog *Program) {
 			l.last = i
 		}
 	}
+	p.linger(prog, lives)
 	slices.SortStableFunc(lives, func(a, b life) int {
 		return cmp.Compare(p.Buffers[b.buf-1].Bytes, p.Buffers[a.buf-1].Bytes)
 	})
@@ -100,5 +101,28 @@ func (p *Plan) place(prog *Program) {
 		arena.Bytes = max(arena.Bytes, b.Off+align(b.Bytes))
 		at, _ := slices.BinarySearchFunc(neighbours, b.Off+1, func(q life, off int64) int { return cmp.Compare(p.Buffers[q.buf-1].Off, off) })
 		placed[b.In] = slices.Insert(neighbours, at, l)
+	}
+}
+
+// linger lets what is reduced, or stored, keep its place until the next unit's turn
+// is over, so that the computation need not wait for it to be through: while one
+// unit's gradient is reduced the next one is computed. That takes one gradient
+// more; without prefetch nothing is to run ahead, and memory comes first.
+func (p *Plan) linger(prog *Program, lives []life) {
+	if p.Prefetch == 0 {
+		return
+	}
+	next := make([]int, len(prog.Steps)) // by step: where the next unit's are reduced
+	at := len(prog.Steps) - 1
+	for i := len(prog.Steps) - 1; i >= 0; i-- {
+		next[i] = at
+		if s := prog.Steps[i]; s.Stream == Reducing && (i == 0 || prog.Steps[i-1].Unit != s.Unit || prog.Steps[i-1].Stream != Reducing) {
+			at = i
+		}
+	}
+	for i := range lives {
+		if l := &lives[i]; l.last >= 0 && prog.Steps[l.last].Stream == Reducing {
+			l.last = next[l.last]
+		}
 	}
 }
