@@ -32,6 +32,7 @@ type Scaling struct {
 	Sharding  fsdp.Sharding `yaml:"sharding" help:"What several ranks share, and how."`
 	Transport string        `yaml:"transport" default:"auto" enum:"auto,shared,tcp" help:"How ranks of one node reach each other: by shared memory or over TCP; auto shares memory where the system has it, which is Linux. Ranks of different nodes always use TCP."`
 	Threads   int           `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads of each rank that compute; 0 divides all cores that the process may use among the ranks. The number changes no result."`
+	BindCores bool          `yaml:"bind_cores" default:"true" help:"Give each rank cores of its own where the threads of a node's ranks are as many as its cores. Turn it off where other programs compute, too."`
 	ISA       string        `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/gofsdp/gofsdp/bench"
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/cpu"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/launcher"
@@ -275,6 +276,9 @@ func benchRank(client *launcher.Client) (err error) {
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), processors)) // as in rank
+	if _, err := cpu.Bind(start.LocalRank, start.LocalRanks, task.Threads); err != nil {
+		return err
+	}
 	dev, err := openDeviceIn(node.Window, config.Scaling{Threads: task.Threads, ISA: task.ISA})
 	if err != nil {
 		return err

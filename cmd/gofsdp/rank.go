@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/cpu"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/record"
@@ -112,6 +113,11 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	// compute are counted before.
 	scaling.Threads = threadsOf(scaling)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), processors))
+	if scaling.BindCores && start.LocalRanks == start.World {
+		if _, err := cpu.Bind(start.LocalRank, start.LocalRanks, scaling.Threads); err != nil {
+			return err
+		}
+	}
 	dev, err := openDeviceIn(node.Window, scaling)
 	if err != nil {
 		return err
