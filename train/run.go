@@ -265,9 +265,12 @@ func (r *Run) wholeWeights() (weight func(param string) []float32, failed *error
 // Outline says in a line what the run does.
 func (r *Run) Outline() string {
 	p, s := r.Plan, r.Work.Train
-	steps := s.StepsOver(r.Data.Train)
-	return fmt.Sprintf("%s parameters in %s, %s of %d × %d tokens, %s of memory, %s",
-		count(float64(p.Model.NumParams())), s.Precision, Number(steps, "step"), s.Batch, p.SeqLen, Bytes(p.Bytes()), r.place())
+	steps, of := s.StepsOver(r.Data.Train), ""
+	if p.Mesh.Size() > 1 {
+		of = " a rank"
+	}
+	return fmt.Sprintf("%s parameters in %s, %s of %d × %d tokens, %s of memory%s, %s",
+		count(float64(p.Model.NumParams())), s.Precision, Number(steps, "step"), s.Batch, p.SeqLen, Bytes(p.Bytes()), of, r.place())
 }
 
 func (r *Run) place() string {
