@@ -11,6 +11,7 @@ import (
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/record"
@@ -56,9 +57,8 @@ func (rankCommand) Run(a *app) error {
 // rank trains as one of several. The first rank reports, writes the run's files
 // and shows samples; the others do the same work in silence.
 func (a *app) rank(client *launcher.Client) (err error) {
-	start, began := client.Start(), time.Now()
-	cfg, err := told(start)
-	if err != nil {
+	m := &member{app: a, client: client, start: client.Start(), began: time.Now()}
+	if m.cfg, err = told(m.start); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(client.Context())
@@ -72,104 +72,139 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	}()
 	a.ctx = ctx
 
-	recorder, err := a.newFlight(start.Rank, start.World)
+	if m.recorder, err = a.newFlight(m.start.Rank, m.start.World); err != nil {
+		return err
+	}
+	defer m.recorder.watch()()
+	if err := m.agree(); err != nil {
+		return err
+	}
+	world, err := worldOf(m.cfg.Scaling, m.start)
 	if err != nil {
 		return err
 	}
-	defer recorder.watch()()
+	if m.node, err = openNode(world, m.start); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(m.failed(err), m.node.Close()) }()
+	if m.dev, err = m.device(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.dev.Close()) }()
+	if m.groups, err = connect(ctx, world, m.node, m.dev, client); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.groups.Close()) }()
+	defer func() {
+		if err != nil && !m.agreed(err) {
+			m.groups.Abort(err) // nobody has to wait for this rank any more
+		}
+	}()
+	// What fails elsewhere must not leave this rank waiting.
+	defer context.AfterFunc(client.Context(), func() {
+		m.recorder.stand(context.Cause(client.Context()))
+		m.groups.Abort(context.Cause(client.Context()))
+		m.recorder.write()
+	})()
+	return m.train()
+}
+
+// member is one of several ranks, in a process of its own.
+type member struct {
+	*app
+	client   *launcher.Client
+	start    launcher.Start
+	cfg      *config.Config
+	began    time.Time
+	recorder *flight
+	isa      string // that all ranks compute by
+	node     *collective.Node
+	dev      device.Device
+	groups   *collective.Groups
+	training bool // ranks now agree on when they end
+}
+
+// agree tells the launcher and the other ranks where this one runs, and finds what
+// all can compute by.
+func (m *member) agree() error {
 	here, err := thisMachine()
 	if err != nil {
 		return err
 	}
-	if err := introduce(client, here); err != nil {
+	if err := introduce(m.client, here); err != nil {
 		return err
 	}
-	scaling := cfg.Scaling
-	if scaling.ISA, err = agreeOnISA(ctx, client, scaling.ISA, here); err != nil {
-		return err
-	}
-	world, err := worldOf(cfg.Scaling, start)
-	if err != nil {
-		return err
-	}
-	node, err := openNode(world, start)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, node.Close()) }()
-	trained := false
-	defer func() {
-		if err == nil || trained && errors.Is(err, context.Canceled) {
-			return // all have agreed to end
-		}
-		if !trained && !errors.Is(err, context.Canceled) || client.Context().Err() != nil {
-			recorder.stand(err)
-		}
-		defer recorder.write()
-		err = lost(client.Context(), err)
-	}()
+	m.isa, err = agreeOnISA(m.ctx, m.client, m.cfg.Scaling.ISA, here)
+	return err
+}
+
+// device opens the rank's device, on cores of its own where ranks take all of them.
+func (m *member) device() (device.Device, error) {
+	scaling := m.cfg.Scaling
+	scaling.ISA = m.isa
 	// A rank that waits for a peer keeps one of Go's processors until the runtime
 	// notices; with a few more its other streams go on meanwhile. The threads that
 	// compute are counted before.
 	scaling.Threads = threadsOf(scaling)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), processors))
-	if scaling.BindCores && start.LocalRanks == start.World {
-		if _, err := cpu.Bind(start.LocalRank, start.LocalRanks, scaling.Threads); err != nil {
-			return err
+	if scaling.BindCores && m.start.LocalRanks == m.start.World {
+		if _, err := cpu.Bind(m.start.LocalRank, m.start.LocalRanks, scaling.Threads); err != nil {
+			return nil, err
 		}
 	}
-	dev, err := openDeviceIn(node.Window, scaling)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	groups, err := connect(ctx, world, node, dev, client)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, groups.Close()) }()
-	defer func() {
-		if err != nil && !(trained && errors.Is(err, context.Canceled)) {
-			groups.Abort(err) // nobody has to wait for this rank any more
-		}
-	}()
-	// What fails elsewhere must not leave this rank waiting.
-	defer context.AfterFunc(client.Context(), func() {
-		recorder.stand(context.Cause(client.Context()))
-		groups.Abort(context.Cause(client.Context()))
-		recorder.write()
-	})()
-	at := place(cfg.Scaling)
-	at.Rank, at.Flight = start.Rank, recorder.Flight
-	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(groups.Comms), nil }
+	return openDeviceIn(m.node.Window, scaling)
+}
+
+// train does the rank's part of the run.
+func (m *member) train() (err error) {
+	at := place(m.cfg.Scaling)
+	at.Rank, at.Flight = m.start.Rank, m.recorder.Flight
+	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(m.groups.Comms), nil }
 	at.Meet = func() error {
-		_, err := client.Exchange(client.Context(), "export", nil)
+		_, err := m.client.Exchange(m.client.Context(), "export", nil)
 		return err
 	}
 	log := func(format string, args ...any) {
-		if start.Rank == 0 {
-			a.printf(format+"\n", args...)
+		if m.start.Rank == 0 {
+			m.printf(format+"\n", args...)
 		}
 	}
-	r, err := train.Open(ctx, train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, at, dev, log)
+	r, err := train.Open(m.ctx, train.Work{Model: m.cfg.Model, Data: m.cfg.Data, Train: m.cfg.Train}, at, m.dev, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if err := alike(ctx, client, r.Data.Fingerprint); err != nil {
+	if err := alike(m.ctx, m.client, r.Data.Fingerprint); err != nil {
 		return err
 	}
-	defer recorder.panicked()
-	if start.Rank == 0 {
-		j := &job{app: a, cfg: cfg, run: r, dev: dev, began: began, flight: recorder}
-		if err := j.adopt(os.Getenv(directoryVariable)); err != nil {
-			return err
-		}
-		trained = true
-		return j.train()
+	defer m.recorder.panicked()
+	if m.start.Rank > 0 {
+		m.training = true
+		return m.follow(m.cfg, r, m.recorder)
 	}
-	trained = true
-	return a.follow(cfg, r, recorder)
+	j := &job{app: m.app, cfg: m.cfg, run: r, dev: m.dev, began: m.began, flight: m.recorder}
+	if err := j.adopt(os.Getenv(directoryVariable)); err != nil {
+		return err
+	}
+	m.training = true
+	return j.train()
+}
+
+// agreed reports whether err is an end that all ranks have agreed on.
+func (m *member) agreed(err error) bool { return m.training && errors.Is(err, context.Canceled) }
+
+// failed leaves the flight recorder where err is a failure, and returns err with
+// the exit code of what it says of other ranks.
+func (m *member) failed(err error) error {
+	if err == nil || m.agreed(err) {
+		return err
+	}
+	ended := m.client.Context()
+	if !m.training && !errors.Is(err, context.Canceled) || ended.Err() != nil {
+		m.recorder.stand(err)
+	}
+	m.recorder.write()
+	return lost(ended, err)
 }
 
 // processors is how many of Go's a rank has at the least: three streams, and
