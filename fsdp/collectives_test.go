@@ -169,6 +169,26 @@ func TestShardsTakeTheirPartOfMemory(t *testing.T) {
 	}
 }
 
+func TestEveryRankTakesTheSameMemory(t *testing.T) {
+	for _, s := range Strategies() {
+		for _, mesh := range []Mesh{{1, 3}, {2, 3}, {4, 2}} {
+			var first *Plan
+			for rank := range mesh.Size() {
+				p, err := NewPlan(Options{Model: twoBlocks(true), Type: device.BF16, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Rank: rank, Strategy: s, Decoding: Decoding{Seqs: 1, CacheLen: 8, Prefill: 4}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first == nil {
+					first = p
+				}
+				if !slices.Equal(p.Memory(), first.Memory()) || p.Arenas != first.Arenas {
+					t.Errorf("%s on %v: rank %d takes %v in %v, rank 0 %v in %v", s, mesh, rank, p.Memory(), p.Arenas, first.Memory(), first.Arenas)
+				}
+			}
+		}
+	}
+}
+
 func TestAllRanksHoldEveryFinestShardOnceAmongThoseThatSpeak(t *testing.T) {
 	for _, m := range []Mesh{{1, 1}, {1, 4}, {3, 1}, {2, 3}, {4, 2}} {
 		for _, s := range Strategies() {

@@ -47,8 +47,8 @@ func (c *planCommand) Run(a *app) error {
 		if n := cfg.Scaling.Nodes; n > 1 {
 			on = fmt.Sprintf(" on %d nodes", n)
 		}
-		a.printf("%d ranks as %v%s, %s: what follows is of one rank\n", ranks, plan.Mesh, on, plan.Strategy)
-		of = " of a rank"
+		a.printf("%d ranks as %v%s, %s: what follows is of each rank\n", ranks, plan.Mesh, on, plan.Strategy)
+		of = " of each rank"
 	}
 	a.printf("\n%15s  %9s  memory%s for\n", "bytes", "", of)
 	for _, r := range plan.Memory() {
