@@ -127,11 +127,11 @@ var parserWords = strings.NewReplacer(
 // codeOf returns the exit code for an error.
 func (a *app) codeOf(err error) int {
 	var user userError
-	var by interruption
+	var by interface{ ExitCode() int } // an interruption, or that the run failed elsewhere
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(context.Cause(a.ctx), &by) && errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) && errors.As(context.Cause(a.ctx), &by):
 		return by.ExitCode()
 	case errors.As(err, &user):
 		return exitUser

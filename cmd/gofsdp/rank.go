@@ -196,10 +196,10 @@ func (m *member) agreed(err error) bool { return m.training && errors.Is(err, co
 // failed leaves the flight recorder where err is a failure, and returns err with
 // the exit code of what it says of other ranks.
 func (m *member) failed(err error) error {
-	if err == nil || m.agreed(err) {
+	ended := m.client.Context()
+	if err == nil || m.agreed(err) && ended.Err() == nil {
 		return err
 	}
-	ended := m.client.Context()
 	if !m.training && !errors.Is(err, context.Canceled) || ended.Err() != nil {
 		m.recorder.stand(err)
 	}

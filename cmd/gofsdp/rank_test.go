@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/launcher"
 )
 
 func TestARanksExitCodeIsThatOfTheCollectiveThatMissesARank(t *testing.T) {
@@ -36,6 +38,19 @@ func TestARanksExitCodeIsThatOfTheCollectiveThatMissesARank(t *testing.T) {
 		}
 		if code != x.code {
 			t.Errorf("%s: exit code %d, want %d", what, code, x.code)
+		}
+	}
+}
+
+func TestWhatARankGivesUpBecauseTheRunFailedIsNoReason(t *testing.T) {
+	for _, cause := range []struct {
+		error
+		code int
+	}{{launcher.Stopped{Reason: "rank 0 was killed"}, 6}, {interruption{syscall.SIGTERM}, exitTerminated}} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(cause.error)
+		if code := (&app{ctx: ctx}).codeOf(fmt.Errorf("a sample: %w", context.Canceled)); code != cause.code {
+			t.Errorf("stopped by %q, the exit code is %d, want %d", cause, code, cause.code)
 		}
 	}
 }
