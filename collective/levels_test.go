@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -209,8 +208,7 @@ func TestOnSeveralNodesABoundCollectiveRunsOften(t *testing.T) {
 }
 
 func TestOnSeveralNodesALaunchAllocatesNothing(t *testing.T) {
-	const launches, rounds = 5, 20
-	var allocated [rounds]uint64
+	var allocated [allocationRounds]uint64
 	kernels := func(_ int, d device.Device) device.Device {
 		dev, err := cpu.New(cpu.Options{Threads: 1})
 		if err != nil {
@@ -224,38 +222,11 @@ func TestOnSeveralNodesALaunchAllocatesNothing(t *testing.T) {
 		t.Skip("references allocate ", err)
 	}
 	mustAll(t, levelRanksOn(t, 2, 2, 20*time.Second, kernels, func(r levelRank) error {
-		var all []device.Op
-		x := tensor(t, r.dev, r.Rank(), 600_001)
-		from, to := Part(x.Len, r.Rank(), r.Size())
-		for _, op := range []Op{
-			&AllGather{Own: x.Slice(from, to-from), Data: x, Name: "x"},
-			&ReduceScatter{Data: x, Out: x.Slice(from, to-from), Name: "x"},
-			&AllReduce{Data: x, Name: "x"}, &Broadcast{Data: x, Name: "x"}, &Barrier{Name: "x"},
-		} {
-			ops, err := r.Bind(op)
-			if err != nil {
-				return err
-			}
-			all = append(all, ops...)
-		}
-		for round := range rounds {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			for range launches {
-				if err := launch(r.stream, all); err != nil {
-					return err
-				}
-			}
-			runtime.ReadMemStats(&after)
-			if r.Rank() == 0 {
-				allocated[round] = after.Mallocs - before.Mallocs
-			}
-		}
-		return nil
+		return countAllocations(t, r.dev, r.stream, r, &allocated)
 	}))
 	// As over TCP alone, the runtime has some of its own in some rounds.
 	if slices.Min(allocated[:]) > 0 {
-		t.Errorf("%v allocations in rounds of %d launches of five collectives on four ranks", allocated, launches)
+		t.Errorf("%v allocations in rounds of %d launches of five collectives on four ranks", allocated, allocationLaunches)
 	}
 }
 

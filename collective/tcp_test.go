@@ -193,43 +193,53 @@ func TestOverTCPABoundCollectiveRunsTwoHundredTimes(t *testing.T) {
 	}))
 }
 
-func TestOverTCPALaunchAllocatesNothing(t *testing.T) {
-	const launches, rounds = 5, 20
-	var allocated [rounds]uint64
-	mustAll(t, tcpRanks(t, 3, 2, 20*time.Second, func(r tcpRank) error {
-		var all []device.Op
-		x := tensor(t, r.dev, r.Rank(), 600_001)
-		from, to := Part(x.Len, r.Rank(), 3)
-		for _, op := range []Op{
-			&AllGather{Own: x.Slice(from, to-from), Data: x, Name: "x"},
-			&ReduceScatter{Data: x, Out: x.Slice(from, to-from), Name: "x"},
-			&AllReduce{Data: x, Name: "x"}, &Broadcast{Data: x, Name: "x"}, &Barrier{Name: "x"},
-		} {
-			ops, err := r.Bind(op)
-			if err != nil {
+const (
+	allocationRounds   = 20
+	allocationLaunches = 5 // in a round
+)
+
+// countAllocations launches each collective on one rank of several, and counts in
+// the first one's rounds what the process allocates.
+func countAllocations(t *testing.T, dev device.Device, stream device.Stream, comm Comm, allocated *[allocationRounds]uint64) error {
+	var all []device.Op
+	x := tensor(t, dev, comm.Rank(), 600_001)
+	from, to := Part(x.Len, comm.Rank(), comm.Size())
+	for _, op := range []Op{
+		&AllGather{Own: x.Slice(from, to-from), Data: x, Name: "x"},
+		&ReduceScatter{Data: x, Out: x.Slice(from, to-from), Name: "x"},
+		&AllReduce{Data: x, Name: "x"}, &Broadcast{Data: x, Name: "x"}, &Barrier{Name: "x"},
+	} {
+		ops, err := comm.Bind(op)
+		if err != nil {
+			return err
+		}
+		all = append(all, ops...)
+	}
+	for round := range allocated {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range allocationLaunches {
+			if err := launch(stream, all); err != nil {
 				return err
 			}
-			all = append(all, ops...)
 		}
-		for round := range rounds {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			for range launches {
-				if err := launch(r.stream, all); err != nil {
-					return err
-				}
-			}
-			runtime.ReadMemStats(&after)
-			if r.Rank() == 0 {
-				allocated[round] = after.Mallocs - before.Mallocs
-			}
+		runtime.ReadMemStats(&after)
+		if comm.Rank() == 0 {
+			allocated[round] = after.Mallocs - before.Mallocs
 		}
-		return nil
+	}
+	return nil
+}
+
+func TestOverTCPALaunchAllocatesNothing(t *testing.T) {
+	var allocated [allocationRounds]uint64
+	mustAll(t, tcpRanks(t, 3, 2, 20*time.Second, func(r tcpRank) error {
+		return countAllocations(t, r.dev, r.stream, r, &allocated)
 	}))
 	// All ranks are counted. The runtime fills pools of its own (for who waits in
 	// a select) as goroutines move between processors, so not every round is bare.
 	if slices.Min(allocated[:]) > 0 {
-		t.Errorf("%v allocations in rounds of %d launches of five collectives on three ranks", allocated, launches)
+		t.Errorf("%v allocations in rounds of %d launches of five collectives on three ranks", allocated, allocationLaunches)
 	}
 }
 

@@ -244,17 +244,7 @@ func (benchRankCommand) Run(a *app) error {
 		client.Done(code, reason)
 		os.Exit(code)
 	}()
-	err = benchRank(client)
-	code, reason := a.codeOf(err), ""
-	if code != 0 {
-		reason = a.oneLine(err)
-	}
-	if said := client.Done(code, reason); said != nil {
-		err = errors.Join(err, said)
-	}
-	if err != nil {
-		os.Exit(code) // the launcher says why
-	}
+	a.leave(client, benchRank(client))
 	return nil
 }
 

@@ -40,7 +40,13 @@ func (rankCommand) Run(a *app) error {
 	}
 	told := a.ctx
 	defer context.AfterFunc(told, func() { client.Told(context.Cause(told).Error()) })()
-	err = a.rank(client)
+	a.leave(client, a.rank(client))
+	return nil
+}
+
+// leave tells the launcher how this rank ends, by err, and ends the process where
+// it has failed.
+func (a *app) leave(client *launcher.Client, err error) {
 	code, reason := a.codeOf(err), ""
 	if code != 0 {
 		reason = a.oneLine(err)
@@ -51,7 +57,6 @@ func (rankCommand) Run(a *app) error {
 	if err != nil {
 		os.Exit(code) // the launcher says why
 	}
-	return nil
 }
 
 // rank trains as one of several. The first rank reports, writes the run's files
