@@ -28,27 +28,27 @@ type configured struct {
 }
 
 // spread are the flags of whoever spreads work over ranks; they stand for keys
-// of the configuration.
+// of the configuration. A nil one is not given.
 type spread struct {
-	Ranks    int    `placeholder:"N" help:"Processes that train together (scaling.num_workers)."`
-	Nodes    int    `placeholder:"N" help:"Nodes that they are on (scaling.nodes)."`
-	Mesh     string `placeholder:"AxB" help:"Ranks across nodes and within one, such as 2x4 (scaling.sharding.mesh)."`
-	Strategy string `placeholder:"NAME" help:"What they shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard (scaling.sharding.strategy)."`
+	Ranks    *int    `placeholder:"N" help:"Processes that train together (scaling.num_workers)."`
+	Nodes    *int    `placeholder:"N" help:"Nodes that they are on (scaling.nodes)."`
+	Mesh     *string `placeholder:"AxB" help:"Ranks across nodes and within one, such as 2x4 (scaling.sharding.mesh)."`
+	Strategy *string `placeholder:"NAME" help:"What they shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard (scaling.sharding.strategy)."`
 }
 
 // assignments returns what the flags set.
 func (s spread) assignments() (list []string) {
-	if s.Ranks != 0 {
-		list = append(list, fmt.Sprintf("scaling.num_workers=%d", s.Ranks))
+	if s.Ranks != nil {
+		list = append(list, fmt.Sprintf("scaling.num_workers=%d", *s.Ranks))
 	}
-	if s.Nodes != 0 {
-		list = append(list, fmt.Sprintf("scaling.nodes=%d", s.Nodes))
+	if s.Nodes != nil {
+		list = append(list, fmt.Sprintf("scaling.nodes=%d", *s.Nodes))
 	}
-	if s.Mesh != "" {
-		list = append(list, "scaling.sharding.mesh="+s.Mesh)
+	if s.Mesh != nil {
+		list = append(list, "scaling.sharding.mesh="+*s.Mesh)
 	}
-	if s.Strategy != "" {
-		list = append(list, "scaling.sharding.strategy="+s.Strategy)
+	if s.Strategy != nil {
+		list = append(list, "scaling.sharding.strategy="+*s.Strategy)
 	}
 	return list
 }
