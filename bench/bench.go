@@ -107,7 +107,7 @@ func (b *bench) with(threads int, f func(device.Device, Limits) error) error {
 	if err != nil {
 		return err
 	}
-	limits, err := limitsOf(dev)
+	limits, err := LimitsOf(dev)
 	if err == nil {
 		err = f(dev, limits)
 	}
@@ -149,7 +149,7 @@ func (b *bench) limits(threads int, l Limits) (Machine, error) {
 		f32, bf16 = append(f32, l.PeakFLOPS(device.F32, b.Reading)), append(bf16, l.PeakFLOPS(device.BF16, b.Reading))
 		copies, triads = append(copies, l.CopyBandwidth(b.Reading)), append(triads, l.TriadBandwidth(b.Reading))
 	}
-	return Machine{Threads: threads, F32: spreadOf(f32), BF16: spreadOf(bf16), Copy: spreadOf(copies), Triad: spreadOf(triads)}, nil
+	return Machine{Threads: threads, F32: SpreadOf(f32), BF16: SpreadOf(bf16), Copy: SpreadOf(copies), Triad: SpreadOf(triads)}, nil
 }
 
 // options returns those of a training plan, with decoding beside it if asked.
@@ -290,10 +290,10 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 			return err
 		}
 	}
-	w.Watched, w.Outside = spreadOf(stepTimes), spreadOf(outside)
+	w.Watched, w.Outside = SpreadOf(stepTimes), SpreadOf(outside)
 	w.Kinds = step.kinds(w.Watched.Median)
 	w.Operations = sorted(step, w.Watched.Median, before)
-	w.Operations = append(w.Operations, sorted(decode, spreadOf(decodeTimes).Median, before)...)
+	w.Operations = append(w.Operations, sorted(decode, SpreadOf(decodeTimes).Median, before)...)
 	w.Operations = append(w.Operations, sorted(none, 0, before)...)
 	return nil
 }

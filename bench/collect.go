@@ -131,8 +131,8 @@ func (o *operation) result(program float64, r rates) Operation {
 	_, bound := r.limit(o.typ, cost)
 	x := Operation{
 		Program: o.program, Name: device.Name(o.op), Shape: o.shape, Operands: operands(o.op), Count: o.count, FLOPs: cost.FLOPs, Bytes: cost.Bytes, Bound: bound,
-		Alone:  Timing{spreadOf(o.alone), spreadOf(o.aloneShare)},
-		Within: Timing{spreadOf(o.within), spreadOf(o.withinShare)},
+		Alone:  Timing{SpreadOf(o.alone), SpreadOf(o.aloneShare)},
+		Within: Timing{SpreadOf(o.within), SpreadOf(o.withinShare)},
 	}
 	if program > 0 {
 		x.Part = float64(o.count) * x.Within.Seconds.Median / program
@@ -174,7 +174,7 @@ func (c *collection) kinds(program float64) []Kind {
 		for _, o := range ops {
 			k.Count += o.count
 		}
-		k.Seconds, k.Share = spreadOf(seconds), spreadOf(shares)
+		k.Seconds, k.Share = SpreadOf(seconds), SpreadOf(shares)
 		k.Part = k.Seconds.Median / program
 		k.Lost = k.Part * max(1-k.Share.Median, 0)
 		list = append(list, k)

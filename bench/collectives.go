@@ -303,9 +303,9 @@ func (s *CollectiveSettings) Results(reported [][]Sample) ([]Collective, error) 
 			}
 			seconds, copies, shares = append(seconds, took), append(copies, copied), append(shares, copied/took)
 		}
-		c.Seconds = spreadOf(seconds)
+		c.Seconds = SpreadOf(seconds)
 		if c.Reads > 0 {
-			c.Copy, c.Share = spreadOf(copies), spreadOf(shares)
+			c.Copy, c.Share = SpreadOf(copies), SpreadOf(shares)
 		}
 		list = append(list, c)
 		return nil

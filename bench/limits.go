@@ -22,8 +22,9 @@ type Limits interface {
 	TriadBandwidth(d time.Duration) float64
 }
 
-// limitsOf returns dev as what it must be to be measured here.
-func limitsOf(dev device.Device) (Limits, error) {
+// LimitsOf returns dev as what it must be to be measured here, or an error that
+// says what is missing. It blocks for milliseconds.
+func LimitsOf(dev device.Device) (Limits, error) {
 	const d = time.Millisecond
 	if l, ok := dev.(Limits); ok && l.PeakFLOPS(device.F32, d) > 0 && l.PeakFLOPS(device.BF16, d) > 0 && l.CopyBandwidth(d) > 0 {
 		return l, nil

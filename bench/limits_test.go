@@ -62,7 +62,7 @@ func TestADeviceThatCannotMeasureItsPeakIsRefused(t *testing.T) {
 	dev := device.NewReference()
 	defer dev.Close()
 	for sentence, d := range map[string]device.Device{"without the methods": dev, "with no peak": metered{Device: dev}, "with no bandwidth": metered{dev, rates{f32: 1, bf16: 1}}} {
-		if _, err := limitsOf(d); err == nil || !strings.Contains(err.Error(), "reference") || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
+		if _, err := LimitsOf(d); err == nil || !strings.Contains(err.Error(), "reference") || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
 			t.Errorf("%s: %v, want the device and the remedy", sentence, err)
 		}
 	}
@@ -78,12 +78,12 @@ func TestASpreadHasMedianLeastAndGreatest(t *testing.T) {
 		"of one":                            {[]float64{5}, Spread{5, 5, 5, 1}},
 		"of none zero":                      {nil, Spread{}},
 	} {
-		if got := spreadOf(c.xs); got != c.want {
+		if got := SpreadOf(c.xs); got != c.want {
 			t.Errorf("%s: %+v, want %+v", sentence, got, c.want)
 		}
 	}
 	xs := []float64{2, 1}
-	if spreadOf(xs); xs[0] != 2 {
+	if SpreadOf(xs); xs[0] != 2 {
 		t.Error("the measurements were sorted in place")
 	}
 }

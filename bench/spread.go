@@ -10,8 +10,9 @@ type Spread struct {
 	Count  int     `json:"count"`
 }
 
-// spreadOf returns the spread of xs; of none it is zero.
-func spreadOf(xs []float64) Spread {
+// SpreadOf returns the spread of xs; of none it is zero. Of an even number the
+// median is the mean of the middle two, which gonum/stat's quantiles are not.
+func SpreadOf(xs []float64) Spread {
 	n := len(xs)
 	if n == 0 {
 		return Spread{}

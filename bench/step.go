@@ -98,8 +98,8 @@ func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) 
 		onCores[i] /= best
 	}
 	return Step{
-		Seconds: spreadOf(seconds), Tokens: spreadOf(tokens), Peak: spreadOf(peaks),
-		Share: spreadOf(shares), Cores: spreadOf(had), OnCores: spreadOf(onCores),
+		Seconds: SpreadOf(seconds), Tokens: SpreadOf(tokens), Peak: SpreadOf(peaks),
+		Share: SpreadOf(shares), Cores: SpreadOf(had), OnCores: SpreadOf(onCores),
 	}, nil
 }
 

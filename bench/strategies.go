@@ -107,7 +107,7 @@ func (s *StrategySettings) Check(info device.Info) error {
 // Measure takes this rank's part in all cases, turn by turn. Each turn makes an
 // engine of its own, since those of all cases would not fit.
 func (s *StrategySettings) Measure(ctx context.Context, m *Member) error {
-	limits, err := limitsOf(m.Device)
+	limits, err := LimitsOf(m.Device)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (s *StrategySettings) Results(reported [][]Sample) (*RankedWorkload, error)
 			}
 			speedups, ratios = append(speedups, tokens[k]/base[k]), append(ratios, seconds/plain[k])
 		}
-		x.Speedup, x.OverNoShard = spreadOf(speedups), spreadOf(ratios)
+		x.Speedup, x.OverNoShard = SpreadOf(speedups), SpreadOf(ratios)
 		w.Steps = append(w.Steps, x)
 		return nil
 	})
@@ -271,7 +271,7 @@ func (t times) step(rows, flopsPerToken float64) Step {
 		onCores = append(onCores, rate/t.cores[i]/best)
 	}
 	return Step{
-		Seconds: spreadOf(t.seconds), Tokens: spreadOf(tokens), Peak: spreadOf(t.peaks),
-		Share: spreadOf(shares), Cores: spreadOf(t.cores), OnCores: spreadOf(onCores),
+		Seconds: SpreadOf(t.seconds), Tokens: SpreadOf(tokens), Peak: SpreadOf(t.peaks),
+		Share: SpreadOf(shares), Cores: SpreadOf(t.cores), OnCores: SpreadOf(onCores),
 	}
 }
