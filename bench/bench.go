@@ -164,10 +164,12 @@ func (b *bench) options(typ device.DType, decode bool) fsdp.Options {
 // trainOptions returns those of a plan that trains on one rank.
 func trainOptions(c model.Config, typ device.DType, sequences, length int, r fsdp.Recompute) fsdp.Options {
 	return fsdp.Options{
-		Model: c, Type: typ, Train: true, Seqs: sequences, SeqLen: length, Recompute: r,
-		Optimizer: fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1},
+		Model: c, Type: typ, Train: true, Seqs: sequences, SeqLen: length, Recompute: r, Optimizer: usual,
 	}
 }
+
+// usual is an optimizer as runs have it.
+var usual = fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1}
 
 // workload measures training in one precision.
 func (b *bench) workload(typ device.DType) (*Workload, error) {

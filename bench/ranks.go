@@ -30,7 +30,12 @@ type Member struct {
 type Sample struct {
 	Case     int       `json:"case"` // as the settings count them
 	Readings []Reading `json:"readings"`
-	Bytes    int64     `json:"arena_bytes,omitempty"` // of a step, the memory that the rank's plan takes
+	// Of a training step: the memory that the rank's plan takes; the process's
+	// greatest resident memory from the end of the turn's first step, 0 where that
+	// is not known; the loss of each step of the turn, over all ranks.
+	Bytes  int64     `json:"arena_bytes,omitempty"`
+	Memory int64     `json:"peak_bytes,omitempty"`
+	Losses []float64 `json:"losses,omitempty"`
 }
 
 // Reading is one measurement with the limit at that moment.

@@ -2,7 +2,8 @@ package bench
 
 import (
 	"context"
-	"math/rand/v2"
+	"fmt"
+	"math"
 	"slices"
 	"syscall"
 	"time"
@@ -10,39 +11,77 @@ import (
 	"github.com/gofsdp/gofsdp/fsdp"
 )
 
-// trainee is an engine with a batch of random tokens that it is trained on
-// again and again: each sequence one document, every target valid.
+// trainee is an engine that is trained on rows of tokens again and again: each
+// sequence one document, every target valid.
 type trainee struct {
-	engine *fsdp.Engine
-	batch  fsdp.Batch
-	steps  int // done
+	engine   *fsdp.Engine
+	rows     rows
+	micros   int     // micro-batches of a step
+	lr, clip float64 // as train.Settings has them
+	batch    fsdp.Batch
+	steps    int     // done
+	loss     float64 // of the last step, nats per target over all ranks
 }
 
+// newTrainee returns one whose steps are a micro-batch of random tokens, the
+// same for each rank and step.
 func newTrainee(e *fsdp.Engine) *trainee {
-	p := e.Plan
-	rows := p.Seqs * p.SeqLen
-	b := fsdp.Batch{IDs: make([]int32, rows), Targets: make([]int32, rows), Start: make([]int32, rows), Pos: make([]int32, rows)}
-	rng := rand.New(rand.NewPCG(3, 4))
-	for i := range rows {
-		b.IDs[i] = int32(rng.IntN(p.Model.Vocab))
-		b.Targets[i] = int32(rng.IntN(p.Model.Vocab))
-		b.Pos[i] = int32(i % p.SeqLen)
-	}
-	return &trainee{engine: e, batch: b}
+	return newTraineeOn(e, randomRows(e.Plan.Seqs, e.Plan.SeqLen, e.Plan.Model.Vocab), 1, 1e-4, 1)
 }
 
-// step runs what the training loop runs for a step of one micro-batch and
-// returns the seconds that it took.
+func newTraineeOn(e *fsdp.Engine, r rows, micros int, lr, clip float64) *trainee {
+	n := e.Plan.Seqs * e.Plan.SeqLen
+	b := fsdp.Batch{IDs: make([]int32, n), Targets: make([]int32, n), Start: make([]int32, n), Pos: make([]int32, n)}
+	for i := range n {
+		b.Pos[i] = int32(i % e.Plan.SeqLen)
+	}
+	t := &trainee{engine: e, rows: r, micros: micros, lr: lr, clip: clip, batch: b}
+	t.read(0)
+	return t
+}
+
+// read fills the batch with this rank's micro-batch m of the step at hand.
+func (t *trainee) read(m int) {
+	p := t.engine.Plan
+	first := ((t.steps*t.micros+m)*p.Mesh.Size() + p.Rank) * p.Seqs
+	for s := range p.Seqs {
+		row, at := t.rows.row(first+s), s*p.SeqLen
+		copy(t.batch.IDs[at:at+p.SeqLen], row)
+		copy(t.batch.Targets[at:at+p.SeqLen], row[1:])
+	}
+}
+
+// step runs what the training loop runs for a step and returns the seconds that
+// it took.
 func (t *trainee) step() (float64, error) {
 	began := time.Now()
-	if err := t.engine.MicroBatch(t.batch, 1/float32(len(t.batch.IDs)), true); err != nil {
-		return 0, err
+	e := t.engine
+	scale := 1 / float64(t.micros*e.Plan.Mesh.Size()*len(t.batch.IDs))
+	var sum float64
+	for m := range t.micros {
+		t.read(m)
+		if err := e.MicroBatch(t.batch, float32(scale), m == 0); err != nil {
+			return 0, err
+		}
+		for _, l := range e.Losses() {
+			sum += float64(l)
+		}
 	}
-	if _, err := t.engine.Agree(0, false); err != nil {
+	all, err := e.Agree(sum, false)
+	if err != nil {
 		return 0, err
 	}
 	t.steps++
-	err := t.engine.Update(fsdp.Hyper{LR: 1e-4, GradScale: 1, Step: t.steps})
+	t.loss = all.Loss * scale
+	norm := math.Sqrt(all.SquaredNorm)
+	if bad := t.loss + norm; math.IsNaN(bad) || math.IsInf(bad, 0) {
+		return 0, fmt.Errorf("bench: step %d: the loss is %v and the gradient's norm %v; lower the learning rate", t.steps, t.loss, norm)
+	}
+	factor := 1.0
+	if t.clip > 0 {
+		factor = min(1, t.clip/(norm+1e-6))
+	}
+	err = e.Update(fsdp.Hyper{LR: t.lr, GradScale: factor, Step: t.steps})
 	return time.Since(began).Seconds(), err
 }
 

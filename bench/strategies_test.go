@@ -12,19 +12,19 @@ import (
 
 // littleStrategies is a run of up to four ranks that reference devices do in a
 // second.
-func littleStrategies(t *testing.T, ranks ...int) StrategySettings {
-	s, err := ShortStrategies(ranks...)
+func littleStrategies(t *testing.T, ranks ...int) StepSettings {
+	s, err := ShortStrategies(fsdp.RecomputeNone, ranks...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := little(t)
-	s.Model, s.Length, s.Sequences = l.Model, l.Length, l.Sequences
+	s.Model, s.Length, s.Sequences, s.Reading = l.Model, l.Length, l.Sequences, l.Reading
 	return s
 }
 
 func TestEachStrategyIsMeasuredOnEachMeshWhereItDiffers(t *testing.T) {
 	s := littleStrategies(t, 2, 4)
-	w, err := s.Results(together(t, s.Meshes, s.Measure))
+	w, err := s.Results(together(t, s.Meshes(), s.Measure))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +96,12 @@ func TestStrategiesThatCannotBeMeasuredAreRefused(t *testing.T) {
 	if err := ok.Check(device.Info{Memory: 1 << 30}); err != nil {
 		t.Error(err)
 	}
-	for sentence, change := range map[string]func(*StrategySettings) int64{
-		"a model that is not there":           func(s *StrategySettings) int64 { s.Model = "no-such-model-here"; return 0 },
-		"sequences longer than the positions": func(s *StrategySettings) int64 { s.Length = 65; return 0 },
-		"more sequences than can be planned":  func(s *StrategySettings) int64 { s.Sequences = 1 << 40; return 0 },
-		"more than the memory of all ranks": func(s *StrategySettings) int64 {
-			plan, err := fsdp.NewPlan(s.options(mustResolve(t, s.Model), s.Meshes[1], fsdp.NoShard, 0))
+	for sentence, change := range map[string]func(*StepSettings) int64{
+		"a model that is not there":           func(s *StepSettings) int64 { s.Model = "no-such-model-here"; return 0 },
+		"sequences longer than the positions": func(s *StepSettings) int64 { s.Length = 65; return 0 },
+		"more sequences than can be planned":  func(s *StepSettings) int64 { s.Sequences = 1 << 40; return 0 },
+		"more than the memory of all ranks": func(s *StepSettings) int64 {
+			plan, err := fsdp.NewPlan(s.options(mustResolve(t, s.Model), s.Cases[1], 0))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,10 @@ type benchCommand struct {
 	Collectives collectivesCommand `cmd:"" help:"Measure what ranks do together over shared memory, by size."`
 	Ranks       ranksCommand       `cmd:"" help:"Measure the training step by strategy and number of ranks."`
 
-	// What the latter two start.
+	// What a comparison starts.
+	Side benchSideCommand `cmd:"" hidden:"" help:"Gofsdp's side of a comparison: does the work of a task, and writes what it measured."`
+
+	// What those with several ranks start.
 	Agent benchAgentCommand `cmd:"" hidden:"" help:"A node's part of a measurement: started by gofsdp bench."`
 	Rank  benchRankCommand  `cmd:"" hidden:"" help:"A rank's part of a measurement: started by an agent."`
 }

@@ -90,12 +90,12 @@ func (c *ranksCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := bench.ShortStrategies(c.Ranks...)
+	s, err := bench.ShortStrategies(fsdp.Recompute(c.Recompute), c.Ranks...)
 	if !c.Short {
-		s, err = bench.FullStrategies(c.Ranks...)
+		s, err = bench.FullStrategies(fsdp.Recompute(c.Recompute), c.Ranks...)
 		s.Model, s.Length, s.Sequences, s.Rounds = c.Model, c.Seq, c.MicroBatch, c.Rounds
 	}
-	s.Threads, s.Recompute = c.Threads, fsdp.Recompute(c.Recompute)
+	s.Threads = c.Threads
 	if c.Precision == "bf16" {
 		s.Precision = device.BF16
 	}
@@ -105,9 +105,9 @@ func (c *ranksCommand) Run(a *app) error {
 	if err != nil {
 		return asUser(err)
 	}
-	r := bench.NewResults(s.Short)
+	r := bench.NewResults(c.Short)
 	r.Device = bench.DeviceOf(info)
-	reported, err := c.launch(a, s.Meshes, benchTask{Strategies: &s})
+	reported, err := c.launch(a, s.Meshes(), benchTask{Steps: &s})
 	if err == nil {
 		r.Ranks, err = s.Results(reported)
 	}
@@ -128,11 +128,16 @@ func (c *benchRanks) check(err error) (device.Info, error) {
 			err = errors.Join(err, fmt.Errorf("--ranks: %d is there twice", n))
 		}
 	}
-	if !shares("shared") {
-		err = errors.Join(err, errors.New("ranks are measured over shared memory, as processes share it only on Linux"))
-	}
 	if c.Threads < 1 {
 		err = errors.Join(err, fmt.Errorf("--threads: %d, want at least 1", c.Threads))
+	}
+	return c.device(err)
+}
+
+// device is what each rank's will be; with what is wrong already it is an error.
+func (c *benchRanks) device(err error) (device.Info, error) {
+	if !shares("shared") {
+		err = errors.Join(err, errors.New("ranks are measured over shared memory, as processes share it only on Linux"))
 	}
 	if err != nil {
 		return device.Info{}, asUser(err)
@@ -147,7 +152,7 @@ func (c *benchRanks) check(err error) (device.Info, error) {
 // benchTask is what ranks are told to measure: one of the two.
 type benchTask struct {
 	Collectives *bench.CollectiveSettings `json:"collectives,omitempty"`
-	Strategies  *bench.StrategySettings   `json:"strategies,omitempty"`
+	Steps       *bench.StepSettings       `json:"steps,omitempty"`
 	Threads     int                       `json:"threads"`
 	ISA         string                    `json:"isa"`
 }
@@ -297,7 +302,7 @@ func benchRank(client *launcher.Client) (err error) {
 	if task.Collectives != nil {
 		err = task.Collectives.Measure(client.Context(), m)
 	} else {
-		err = task.Strategies.Measure(client.Context(), m)
+		err = task.Steps.Measure(client.Context(), m)
 	}
 	if err != nil {
 		groups.Abort(err) // nobody has to wait for this rank any more
