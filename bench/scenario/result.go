@@ -62,8 +62,8 @@ const (
 	Failed      = "failed"
 )
 
-// Failure is why a run gave nothing. A side that ran out of memory is not run
-// again in later rounds: they have the same failure.
+// Failure is why a run gave nothing. A side that ran out of memory or time is not
+// run again in later rounds: they have the same failure.
 type Failure struct {
 	Reason string `json:"reason"`
 	Text   string `json:"text"` // the last lines that the command wrote to standard error
@@ -106,4 +106,7 @@ type Disagreement struct {
 	Step     int     `json:"step"` // counted from 1
 	A        string  `json:"a"`
 	B        string  `json:"b"`
+	Case     string  `json:"case"`
+	LossA    float64 `json:"a_loss"`
+	LossB    float64 `json:"b_loss"`
 }

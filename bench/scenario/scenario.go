@@ -63,7 +63,8 @@ type Side struct {
 	// Command is the program and its arguments. It is run in the directory of the
 	// repository, in its own process group, with "--task FILE" added, or nothing
 	// where Marker is set. "gofsdp" stands for this binary and "python" for the
-	// interpreter of the peers' virtual environment.
+	// interpreter of the peers' virtual environment; "{scratch}" within an argument
+	// for an empty directory that is removed when the run has ended.
 	Command []string `yaml:"command" json:"command"`
 	// Marker is, of a start-up, a regular expression: the start-up has ended when
 	// the program writes a line that it matches. The program may then end by

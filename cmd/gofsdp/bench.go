@@ -18,6 +18,7 @@ type benchCommand struct {
 	Operations  operationsCommand  `cmd:"" default:"withargs" help:"Measure the operations and the training step of one rank; this is what bench alone does."`
 	Collectives collectivesCommand `cmd:"" help:"Measure what ranks do together over shared memory, by size."`
 	Ranks       ranksCommand       `cmd:"" help:"Measure the training step by strategy and number of ranks."`
+	Run         benchRunCommand    `cmd:"" help:"Compare programs that do the same work, in turns, as scenario files say."`
 
 	// What a comparison starts.
 	Side benchSideCommand `cmd:"" hidden:"" help:"Gofsdp's side of a comparison: does the work of a task, and writes what it measured."`

@@ -41,8 +41,10 @@ var parts = map[string]part{
 		"it composes settings, and chooses no implementation",
 	},
 
-	"bench":      {[]string{"config", "train", "cpu", "cuda", "nccl", "collective", "ray"}, "it measures everything but the command line"},
-	"cmd/gofsdp": {[]string{"bench", "config", "deploy", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
+	"bench":          {[]string{"config", "train", "cpu", "cuda", "nccl", "collective", "ray"}, "it measures everything but the command line"},
+	"bench/scenario": {[]string{"bench"}, "it compares programs, which it starts as commands, ours too"},
+	"bench/report":   {[]string{"bench/scenario"}, "it draws what was measured, and measures nothing"},
+	"cmd/gofsdp":     {[]string{"bench/report", "bench/scenario", "config", "deploy", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
 
 	"internal/rules":    {nil, "it reads the code as text"},
 	"internal/golden":   {nil, "it reads golden files, for the tests of any part"},
@@ -62,12 +64,13 @@ type library struct {
 // libraries are the modules that this one requires; another one is a decision, which is noted here.
 var libraries = map[string]library{
 	"github.com/alecthomas/kong":        {[]string{"cmd/gofsdp"}, "the command line is parsed in one place"},
-	"github.com/goccy/go-yaml":          {[]string{"config"}, "YAML is read in one place, strictly"},
+	"github.com/goccy/go-yaml":          {[]string{"config", "bench/scenario"}, "YAML is read strictly: configurations, and lists of what is compared"},
 	"golang.org/x/term":                 {[]string{"cmd/gofsdp"}, "only the command line knows terminals"},
 	"golang.org/x/text":                 {[]string{"data"}, "only the tokenizer normalises text"},
 	"google.golang.org/protobuf":        {[]string{"record", "launcher"}, "only TensorBoard's events and the control plane's messages are protobuf"},
 	"google.golang.org/grpc":            {[]string{"launcher"}, "only the control plane is remote calls: tensors have transports of their own"},
-	"gonum.org/v1/gonum":                {[]string{"bench"}, "statistics are for the bench and for tests: its products are ten times slower than ours"},
+	"gonum.org/v1/gonum":                {[]string{"bench", "bench/report"}, "statistics are for the bench and for tests: its products are ten times slower than ours"},
+	"gonum.org/v1/plot":                 {[]string{"bench/report"}, "plots are drawn in one place"},
 	"golang.org/x/sys":                  {[]string{"device", "cpu", "safetensors", "record", "data", "cuda", "nccl", "collective", "launcher", "checkpoint", "cmd/gofsdp"}, "whatever knows no operating system stays portable"},
 	"pgregory.net/rapid":                {nil, "it is for tests"},
 	"go.uber.org/goleak":                {nil, "it is for tests"},
