@@ -152,35 +152,52 @@ func sorted(c *collection, program float64, r rates) []Operation {
 	return list
 }
 
+// KindTimes is all operations of one name, by run of their program.
+type KindTimes struct {
+	Name    string
+	Count   int       // in a run
+	Seconds []float64 // of all of them
+	Limit   []float64 // the least seconds that they could have taken
+}
+
+// times puts a program's operations together by name, most time first.
+func (c *collection) times() []KindTimes {
+	var list []KindTimes
+	at := map[string]int{}
+	for _, o := range c.list {
+		name := device.Name(o.op)
+		i, seen := at[name]
+		if !seen {
+			i = len(list)
+			at[name] = i
+			list = append(list, KindTimes{Name: name, Seconds: make([]float64, c.runs), Limit: make([]float64, c.runs)})
+		}
+		k := &list[i]
+		k.Count += o.count
+		for run := range k.Seconds {
+			t := float64(o.count) * o.within[run]
+			k.Seconds[run] += t
+			k.Limit[run] += t * o.withinShare[run]
+		}
+	}
+	slices.SortFunc(list, func(a, b KindTimes) int {
+		return cmp.Or(cmp.Compare(SpreadOf(b.Seconds).Median, SpreadOf(a.Seconds).Median), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
 // kinds sums up a program's operations by name. program is its whole time.
 func (c *collection) kinds(program float64) []Kind {
-	byName := map[string][]*operation{}
-	for _, o := range c.list {
-		byName[device.Name(o.op)] = append(byName[device.Name(o.op)], o)
-	}
 	var list []Kind
-	for name, ops := range byName {
-		k := Kind{Name: name}
-		seconds, shares := make([]float64, c.runs), make([]float64, c.runs)
-		for run := range seconds {
-			var limits float64
-			for _, o := range ops {
-				t := float64(o.count) * o.within[run]
-				seconds[run] += t
-				limits += t * o.withinShare[run]
-			}
-			shares[run] = limits / seconds[run]
+	for _, t := range c.times() {
+		shares := make([]float64, c.runs)
+		for run := range shares {
+			shares[run] = t.Limit[run] / t.Seconds[run]
 		}
-		for _, o := range ops {
-			k.Count += o.count
-		}
-		k.Seconds, k.Share = SpreadOf(seconds), SpreadOf(shares)
+		k := Kind{Name: t.Name, Count: t.Count, Seconds: SpreadOf(t.Seconds), Share: SpreadOf(shares)}
 		k.Part = k.Seconds.Median / program
 		k.Lost = k.Part * max(1-k.Share.Median, 0)
 		list = append(list, k)
 	}
-	slices.SortFunc(list, func(a, b Kind) int {
-		return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(a.Name, b.Name))
-	})
 	return list
 }

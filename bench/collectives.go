@@ -22,9 +22,11 @@ type CollectiveSettings struct {
 	Short   bool
 
 	// Of each case so many pairs are measured that Bytes bytes of tensors go
-	// through the collective, but within Least and Most.
+	// through the collective, but within Least and Most. Warm ones come before
+	// them.
 	Bytes       int64
 	Least, Most int
+	Warm        int
 	// Working is the memory that a rank goes through before it comes back to the
 	// same place: more than the caches hold.
 	Working int64
@@ -236,9 +238,9 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 		return nil, err
 	}
 	reads := k.elements(size, comm.Rank(), comm.Size())
-	stamps := make([]stamp, 4*n)
+	stamps := make([]stamp, 4*(c.Warm+n))
 	next := int64(0)
-	for i := range n {
+	for i := range c.Warm + n {
 		s := stamps[4*i:]
 		launch(barrier...)
 		launch(&s[0])
@@ -255,7 +257,7 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 		}
 		launch(barrier...)
 		launch(&s[3])
-		if (i+1)%inARow == 0 || i+1 == n {
+		if (i+1)%inARow == 0 || i+1 == c.Warm+n {
 			if err := c.stream.Sync(); err != nil {
 				return nil, err
 			}
@@ -263,7 +265,7 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 	}
 	list := make([]Reading, n)
 	for i := range list {
-		s := stamps[4*i:]
+		s := stamps[4*(c.Warm+i):]
 		list[i] = Reading{Seconds: s[1].Sub(s[0].Time).Seconds(), Limit: s[3].Sub(s[2].Time).Seconds()}
 	}
 	return list, nil
@@ -281,34 +283,59 @@ func (*stamp) Cost() device.Cost { return device.Cost{} }
 // Reference implements device.Op.
 func (o *stamp) Reference() { o.Time = time.Now() }
 
-// Results sums up what the ranks reported, by rank: a case took as long as the
-// slowest rank, and so did the copies.
-func (s *CollectiveSettings) Results(reported [][]Sample) ([]Collective, error) {
-	var list []Collective
+// CollectiveTimes is what the ranks measured of a collective together, pair by
+// pair.
+type CollectiveTimes struct {
+	Kind    string
+	Ranks   int
+	Bytes   int64     // of the whole tensor
+	Reads   int64     // the most bytes that a rank must read from others; 0: nothing to compare with
+	Seconds []float64 // until the slowest rank is done
+	Copy    []float64 // of the slowest rank, while all copy what each must read; empty where Reads is 0
+}
+
+// Times puts together what the ranks reported, by rank.
+func (s *CollectiveSettings) Times(reported [][]Sample) ([]CollectiveTimes, error) {
+	var all []CollectiveTimes
 	err := s.cases(func(i, mesh int, k collectiveKind, size int64) error {
 		ranks := s.Meshes[mesh].Size()
 		byRank, err := readings(reported, ranks, i, s.pairs(size))
 		if err != nil {
 			return err
 		}
-		c := Collective{Kind: k.name, Ranks: ranks, Threads: s.Threads, Bytes: size}
+		t := CollectiveTimes{Kind: k.name, Ranks: ranks, Bytes: size}
 		for r := range ranks {
-			c.Reads = max(c.Reads, 4*k.elements(size, r, ranks))
+			t.Reads = max(t.Reads, 4*k.elements(size, r, ranks))
 		}
-		var seconds, copies, shares []float64
-		for i := range s.pairs(size) {
+		for i := range byRank[0] {
 			var took, copied float64
 			for _, list := range byRank {
 				took, copied = max(took, list[i].Seconds), max(copied, list[i].Limit)
 			}
-			seconds, copies, shares = append(seconds, took), append(copies, copied), append(shares, copied/took)
+			t.Seconds = append(t.Seconds, took)
+			if t.Reads > 0 {
+				t.Copy = append(t.Copy, copied)
+			}
 		}
-		c.Seconds = SpreadOf(seconds)
-		if c.Reads > 0 {
-			c.Copy, c.Share = SpreadOf(copies), SpreadOf(shares)
-		}
-		list = append(list, c)
+		all = append(all, t)
 		return nil
 	})
+	return all, err
+}
+
+// Results sums up what the ranks reported, by rank.
+func (s *CollectiveSettings) Results(reported [][]Sample) ([]Collective, error) {
+	all, err := s.Times(reported)
+	var list []Collective
+	for _, t := range all {
+		var shares []float64
+		for i, copied := range t.Copy {
+			shares = append(shares, copied/t.Seconds[i])
+		}
+		list = append(list, Collective{
+			Kind: t.Kind, Ranks: t.Ranks, Threads: s.Threads, Bytes: t.Bytes, Reads: t.Reads,
+			Seconds: SpreadOf(t.Seconds), Copy: SpreadOf(t.Copy), Share: SpreadOf(shares),
+		})
+	}
 	return list, err
 }

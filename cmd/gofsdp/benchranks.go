@@ -32,12 +32,15 @@ type collectivesCommand struct {
 	benchOutput
 }
 
+// mostMB is the greatest tensor that is measured.
+const mostMB = 1 << 20
+
 // Run measures and prints.
 func (c *collectivesCommand) Run(a *app) error {
 	err := c.vacant()
 	for _, mb := range c.Sizes {
-		if mb < 1 || mb > 1<<20 {
-			err = errors.Join(err, fmt.Errorf("--sizes: %d MB is not between 1 and %d", mb, 1<<20))
+		if mb < 1 || mb > mostMB {
+			err = errors.Join(err, fmt.Errorf("--sizes: %d MB is not between 1 and %d", mb, mostMB))
 		}
 	}
 	info, err := c.check(err)
