@@ -124,12 +124,7 @@ func (f *Flight) Streams() (all []FlightStream) {
 		if s.Launched == 0 {
 			continue
 		}
-		switch s.Name = "set-up"; {
-		case i < int(streams):
-			s.Name = Stream(i).String()
-		case i == replays:
-			s.Name = "replay"
-		}
+		s.Name = ringName(i)
 		for k, slot := range slots {
 			op := f.describe(p, slot)
 			op.Number = s.Launched - int64(len(slots)-k)
@@ -145,6 +140,17 @@ func (f *Flight) Streams() (all []FlightStream) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// ringName is the name of what a ring remembers.
+func ringName(i int) string {
+	switch {
+	case i < int(streams):
+		return Stream(i).String()
+	case i == replays:
+		return "replay"
+	}
+	return "set-up"
 }
 
 func (f *Flight) describe(p *Plan, s flown) FlightOp {
@@ -265,7 +271,8 @@ type ring struct {
 	mu       sync.Mutex
 	slots    []flown // nil where nothing is remembered
 	launched int64
-	at       int64 // operations that have ended
+	at       int64   // operations that have ended
+	kept     []flown // all that end while a trace is taken; nil otherwise
 }
 
 // ringLen is more than what can be queued, so that whatever has not ended is
@@ -279,6 +286,7 @@ type flown struct {
 	number               int64 // of a collective
 	part, parts          int
 	queued, begun, ended time.Duration // since the epoch; 0: not yet
+	came                 time.Duration // when the first of several parts ended; known only in a trace
 	failed               bool
 }
 
@@ -331,6 +339,9 @@ func (r *ring) End(err error) {
 			s.failed, s.ended = true, time.Since(r.epoch)
 			r.failed.Store(true)
 		}
+		if r.kept != nil && s.part == 1 && s.parts > 1 {
+			s.came = time.Since(r.epoch)
+		}
 		r.pass(s)
 	}
 }
@@ -359,6 +370,9 @@ func (r *ring) pass(s *flown) {
 	if s.part == s.parts {
 		if s.ended == 0 {
 			s.ended = time.Since(r.epoch)
+		}
+		if r.kept != nil {
+			r.kept = append(r.kept, *s)
 		}
 		r.at++
 	}

@@ -10,6 +10,7 @@
 //	logs/             what the processes said, and where ranks stood when a run failed (Flight)
 //	evidence/         files that back a figure of the record
 //	model/            the weights, as a Hugging Face directory
+//	trace.json        what ranks did over some steps, where it was asked for (Trace)
 //
 // A value that is not known is recorded as not known, with the reason, and is
 // never a guess (Value). Every format of ours carries its number; a newer one is
