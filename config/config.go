@@ -40,6 +40,7 @@ type Scaling struct {
 type Run struct {
 	Name        string `yaml:"name" default:"" help:"Name of the run's directory, which must not exist; empty takes a new numbered one."`
 	StoragePath string `yaml:"storage_path" default:"runs" help:"Directory in which the run's directory is made."`
+	Trace       string `yaml:"trace" default:"" help:"Steps of which the run's directory gets a trace of all operations, trace.json, to be opened in Perfetto: FIRST-LAST, or a number of steps, which begin with the third; empty takes none."`
 
 	Processes launcher.Settings `yaml:"processes" help:"How patient several ranks are with each other."`
 }
@@ -90,6 +91,9 @@ func (r Run) Check() []error {
 	}
 	if r.Name == "." || r.Name == ".." || strings.ContainsAny(r.Name, "/\\\x00") {
 		errs = append(errs, fmt.Errorf("run.name: %q is not the name of a single directory; its parents go into run.storage_path", r.Name))
+	}
+	if _, err := train.ParseWindow(r.Trace); err != nil {
+		errs = append(errs, fmt.Errorf("run.trace: %w", err))
 	}
 	return errs
 }

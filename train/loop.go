@@ -56,6 +56,8 @@ type Job struct {
 	Train    *data.Dataset
 	HeldOut  *data.Dataset
 	Report   Reporter
+
+	trace *trace // nil: none
 }
 
 // NotFinite is the error of a run whose gradient became NaN or infinite. All of
@@ -102,6 +104,7 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return sum, err
 	}
+	defer j.trace.close()
 	for step := range steps {
 		if sum.Interrupted || j.alone() && ctx.Err() != nil {
 			sum.Interrupted = true
@@ -118,6 +121,7 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 		if err := j.Report.Step(r); err != nil {
 			return sum, err
 		}
+		j.trace.reported(step+1, steps)
 		if every := j.Settings.EvalEvery; !sum.Interrupted && every > 0 && (step+1)%every == 0 && step+1 < steps {
 			if err := j.evaluate(ctx, step+1, j.Settings.EvalPacks, &sum); err != nil || sum.Interrupted {
 				return sum, err
@@ -132,6 +136,7 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 func (j *Job) alone() bool { return j.Engine.Plan.Mesh.Size() == 1 }
 
 func (j *Job) evaluate(ctx context.Context, step, packs int, sum *Summary) error {
+	j.trace.phase("evaluate")
 	ev, err := Evaluate(ctx, j.Engine, j.HeldOut, packs)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		sum.Interrupted = true
@@ -172,6 +177,7 @@ func newLoop(j *Job, steps int) (*loop, error) {
 // rank has it. It allocates nothing, but where an epoch begins.
 func (l *loop) step(step int, wish bool) (r StepReport, stop bool, err error) {
 	began := time.Now()
+	l.trace.begin(step + 1)
 	r = StepReport{
 		Step: step + 1, Steps: l.steps, LR: l.Settings.Rate(step, l.steps), Targets: l.sampler.ValidTokens(step),
 		Tokens: int64(l.Settings.Batch * l.Train.Length()),
@@ -180,12 +186,15 @@ func (l *loop) step(step int, wish bool) (r StepReport, stop bool, err error) {
 	scale := 1 / float64(max(r.Targets, 1))
 	var loss float64
 	for m := range l.micros() {
+		l.trace.phase("batch")
 		l.read(step, m)
+		l.trace.phase("micro-batch")
 		if err := l.Engine.MicroBatch(l.batch.Batch, float32(scale), m == 0); err != nil {
 			return r, false, fmt.Errorf("step %d: %w", step+1, err)
 		}
 		loss += total(l.Engine.Losses())
 	}
+	l.trace.phase("agree")
 	all, err := l.Engine.Agree(loss, wish)
 	if err != nil {
 		return r, false, fmt.Errorf("step %d: %w", step+1, err)
@@ -199,10 +208,12 @@ func (l *loop) step(step int, wish bool) (r StepReport, stop bool, err error) {
 		// As torch.nn.utils.clip_grad_norm_ has it.
 		factor = min(1, c/(r.Norm+1e-6))
 	}
+	l.trace.phase("update")
 	if err := l.Engine.Update(fsdp.Hyper{LR: r.LR, GradScale: factor, Step: step + 1}); err != nil {
 		return r, false, fmt.Errorf("step %d: %w", step+1, err)
 	}
 	r.Seconds = time.Since(began).Seconds()
+	l.trace.end()
 	return r, all.Stop, nil
 }
 

@@ -50,6 +50,8 @@ type Run struct {
 	info   device.Info
 	dev    device.Device
 	meet   func() error
+	flight *fsdp.Flight // the engine's
+	trace  *trace       // of Train; nil: none
 
 	weights *checkpoint.Weights // nil: fresh ones
 }
@@ -75,7 +77,8 @@ func (r *Run) start(place Place, dev device.Device) (err error) {
 		}
 	}
 	r.dev, r.meet = dev, place.Meet
-	if r.Engine, err = cmp.Or(place.Flight, fsdp.NewFlight()).NewEngine(r.Plan, dev, comms); err != nil {
+	r.flight = cmp.Or(place.Flight, fsdp.NewFlight())
+	if r.Engine, err = r.flight.NewEngine(r.Plan, dev, comms); err != nil {
 		return err
 	}
 	return SetWeights(r.Engine, r.weights, uint64(r.Work.Train.Seed))
@@ -166,7 +169,7 @@ func (r *Run) Close() error {
 
 // Train runs all steps and the last evaluation; see Job.
 func (r *Run) Train(ctx context.Context, report Reporter) (Summary, error) {
-	j := Job{Settings: r.Work.Train, Engine: r.Engine, Device: r.dev, Train: r.Data.Train, HeldOut: r.Data.HeldOut, Report: report}
+	j := Job{Settings: r.Work.Train, Engine: r.Engine, Device: r.dev, Train: r.Data.Train, HeldOut: r.Data.HeldOut, Report: report, trace: r.trace}
 	return j.Run(ctx)
 }
 

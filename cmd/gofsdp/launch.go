@@ -26,6 +26,7 @@ func (j *job) launch(binding *config.Binding) error {
 	attempt, err := beginAttempt(j.dir, j.rec.Attempts, nodes, j.cfg.Scaling.Workers/nodes)
 	if err == nil {
 		err = j.start(binding, nodes, attempt)
+		j.traced()
 	}
 	os.Remove(j.reserve()) // its owner may have
 	code, reason := j.codeOf(err), ""

@@ -219,6 +219,7 @@ const processors = 8
 // follow does a rank's part of what the first does in job.train: steps, the
 // export and the samples.
 func (a *app) follow(cfg *config.Config, r *train.Run, f *flight) (err error) {
+	f.trace(r, cfg.Run)
 	sum, err := r.Train(a.ctx, train.Reporters{})
 	defer func() { f.note(err, sum.Finite()) }()
 	if ofAll(err) && sum.Steps > 0 && sum.Finite() {

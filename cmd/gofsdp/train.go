@@ -25,6 +25,7 @@ import (
 type trainCommand struct {
 	configured
 	spread
+	Trace traceFlag `placeholder:"STEPS" help:"Leave a trace of all operations of these steps, trace.json, to be opened in Perfetto: FIRST-LAST, or a number of steps from the third on; 3-5 where nothing is said (run.trace)."`
 }
 
 // peakTime is how long the machine's peak is measured.
@@ -45,7 +46,7 @@ func (c *trainCommand) Run(a *app) (err error) {
 	// Who reads the output may leave before the run ends. Then writing fails,
 	// which ends the run with all its files; the signal would end it without.
 	signal.Ignore(syscall.SIGPIPE)
-	cfg, binding, err := c.load(a, c.assignments()...)
+	cfg, binding, err := c.load(a, append(c.assignments(), c.Trace.assignments()...)...)
 	if err != nil {
 		return err
 	}
@@ -80,6 +81,9 @@ func (c *trainCommand) Run(a *app) (err error) {
 		return asUser(err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.CheckTrace(window(cfg.Run)); err != nil {
+		return asUser(err)
+	}
 	if err := record.CheckSpace(cfg.Run.StoragePath, r.DiskBytes()); err != nil {
 		return asUser(err)
 	}
@@ -243,9 +247,13 @@ func (j *job) train() (err error) {
 		j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
 	}
 
+	j.flight.trace(j.run, j.cfg.Run)
 	sum, err = j.run.Train(j.ctx, train.Reporters{j.recorder, console})
 	err = errors.Join(err, console.End())
 	j.flight.note(err, sum.Finite()) // before anything else runs
+	if ranks == 1 {
+		j.traced()
+	}
 	where := "there are no weights to keep"
 	if sum.Steps > 0 && sum.Finite() && (ranks == 1 || ofAll(err)) {
 		exported := j.run.Export(j.dir.ModelDir())
