@@ -29,7 +29,7 @@ type StepCase struct {
 type StepSettings struct {
 	Cases     []StepCase
 	Model     string // a name that model.Resolve knows; its weights are not read
-	Weights   string // directory with the weights to begin with; empty: fresh ones
+	Start     string // directory with the weights to begin with; empty: fresh ones
 	Length    int    // tokens of a sequence
 	Sequences int    // of a rank's micro-batch
 	Precision device.DType
@@ -99,14 +99,20 @@ type stepParts struct {
 
 func (s *StepSettings) open(c model.Config) (*stepParts, error) {
 	p := &stepParts{config: c, rows: randomRows(s.Sequences, s.Length, c.Vocab)}
-	var unread, unopened error
+	var errs []error
 	if s.Tokens != "" {
-		p.rows, unread = readRows(s.Tokens, s.Length, c.Vocab)
+		var err error
+		if p.rows, err = readRows(s.Tokens, s.Length, c.Vocab); err != nil {
+			errs = append(errs, fmt.Errorf("tokens: %w", err))
+		}
 	}
-	if s.Weights != "" {
-		p.weights, unopened = checkpoint.OpenWeights(s.Weights, c)
+	if s.Start != "" {
+		var err error
+		if p.weights, err = checkpoint.OpenWeights(s.Start, c); err != nil {
+			errs = append(errs, fmt.Errorf("start: %w", err))
+		}
 	}
-	return p, errors.Join(unread, unopened)
+	return p, errors.Join(errs...)
 }
 
 func (p *stepParts) close() error {

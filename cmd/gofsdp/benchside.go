@@ -53,7 +53,7 @@ func (s *side) steps(a *app) ([]scenario.Case, error) {
 	w, o := s.Work, s.Optimizer
 	x := bench.StepSettings{
 		Cases: s.cases, Model: w.Model, Length: w.Length, Sequences: w.Sequences, Precision: s.precision(), Threads: w.Threads,
-		Weights: s.Start, Tokens: s.Tokens,
+		Start: s.Start, Tokens: s.Tokens,
 		Optimizer: fsdp.Optimizer{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: o.WeightDecay}, LR: o.LR, Clip: o.Clip,
 		Warm: w.Warm, Reading: peakReading,
 	}

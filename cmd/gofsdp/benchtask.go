@@ -14,6 +14,7 @@ import (
 	"github.com/gofsdp/gofsdp/bench/scenario"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/model"
+	"github.com/gofsdp/gofsdp/train"
 )
 
 // side is a task that has been checked.
@@ -110,6 +111,8 @@ func (s *side) checkTraining(errs *[]error) {
 	}
 	if w.Sequences < 1 {
 		s.wrong(errs, "work.sequences", "%d, want at least 1", w.Sequences)
+	} else if err := train.CheckRows(w.Sequences, max(w.Length, 1)); err != nil {
+		s.wrong(errs, "work.sequences", "%v", err)
 	}
 }
 
