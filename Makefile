@@ -16,7 +16,7 @@ endif
 export CC
 
 ARGS ?=
-SCENARIO ?= operations collectives ranks
+SCENARIO ?= $(filter-out short,$(basename $(notdir $(sort $(wildcard bench/scenarios/*.yaml)))))
 GO_TEST ?= go test
 FUZZTIME ?= 10s
 TOOLS := .cache/tools
@@ -27,7 +27,7 @@ NOCGO := config cpu data device internal model record safetensors
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="..." is passed on by train and bench, SCENARIO="ranks" is what bench measures,'
+	@echo '  ARGS="..." is passed on by train and bench, SCENARIO="scaling startup" is what bench runs,'
 	@echo '  FUZZTIME=10s bounds each fuzz target.'
 
 # ---- building and running
@@ -41,9 +41,19 @@ build: need-go need-cc ## Build bin/gofsdp
 train: build ## Train a small model on Go's standard library, in about two minutes
 	bin/gofsdp train quickstart $(ARGS)
 
+SCENARIO_FILES = $(SCENARIO:%=bench/scenarios/%.yaml)
+
 .PHONY: bench
-bench: build ## Measure operations, collectives and training steps against this machine's limits
-	@set -e; for scenario in $(SCENARIO); do echo "gofsdp bench $$scenario $(ARGS)"; bin/gofsdp bench $$scenario $(ARGS); done
+bench: build $(if $(shell grep -ls 'python' $(SCENARIO_FILES)),bench-peers) ## Compare gofsdp with its peers and with itself, as SCENARIO says (all: up to 100 minutes), and draw the results
+	bin/gofsdp bench run $(SCENARIO_FILES) $(ARGS)
+	bin/gofsdp bench report
+
+.PHONY: bench-short
+bench-short: build ## Show in a minute that everything can be measured, without peers
+	bin/gofsdp bench operations --short
+	bin/gofsdp bench collectives --short
+	bin/gofsdp bench ranks --short
+	bin/gofsdp bench run bench/scenarios/short.yaml --out .cache/bench
 
 # ---- testing
 

@@ -23,7 +23,10 @@ func (r *Result) judge() {
 		for _, of := range r.names(share.Of) {
 			one := share
 			one.Of = of
-			r.Shares = append(r.Shares, r.share(one))
+			f := r.share(one)
+			if f.Failure == "" || of == share.Of { // of several, some may have no limit, as a barrier
+				r.Shares = append(r.Shares, f)
+			}
 		}
 	}
 	r.Disagreement = r.disagreement()
@@ -251,8 +254,8 @@ func (r *Result) disagreement() *Disagreement {
 	}
 	var most *Disagreement
 	for _, round := range r.Rounds {
-		for i, a := range round.Runs {
-			for _, b := range round.Runs[:i] {
+		for i, b := range round.Runs {
+			for _, a := range round.Runs[:i] {
 				if a.Sample == nil || b.Sample == nil {
 					continue
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // Load reads a scenario file. All its mistakes are in the error, each a line of
@@ -140,35 +141,40 @@ func (f *file) section(key string, n ast.Node, into reflect.Value) {
 }
 
 func (f *file) scalar(key string, n ast.Node, into reflect.Value) {
-	text, isText := "", false
+	text, isNumber := "", false
 	switch n := n.(type) {
 	case *ast.StringNode:
-		text, isText = n.Value, true
+		text = n.Value
+		// The parser takes 1e-3 as text, which in YAML 1.2 is a number.
+		if quote := n.GetToken().Type; quote != token.SingleQuoteType && quote != token.DoubleQuoteType {
+			_, err := strconv.ParseFloat(text, 64)
+			isNumber = err == nil
+		}
 	case *ast.LiteralNode:
-		text, isText = n.Value.Value, true
+		text = n.Value.Value
 	case *ast.IntegerNode, *ast.FloatNode:
-		text = strings.ReplaceAll(n.GetToken().Value, "_", "")
+		text, isNumber = strings.ReplaceAll(n.GetToken().Value, "_", ""), true
 	default:
 		f.wrong(key, "is %s; write one value", kindOf(n))
 		return
 	}
 	switch into.Kind() {
 	case reflect.String:
-		if !isText {
+		if isNumber {
 			f.wrong(key, "is the number %s; put it in quotes", text)
 			return
 		}
 		into.SetString(strings.TrimSpace(text))
 	case reflect.Int, reflect.Int64:
 		v, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || isText {
+		if err != nil || !isNumber {
 			f.wrong(key, "is %q; write a whole number", text)
 			return
 		}
 		into.SetInt(v)
 	case reflect.Float64:
 		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || isText {
+		if err != nil || !isNumber {
 			f.wrong(key, "is %q; write a number", text)
 			return
 		}

@@ -46,8 +46,8 @@ func (m *Sample) fit(s *Scenario) error {
 		if slices.ContainsFunc(m.Cases[:i], func(o Case) bool { return o.Name == c.Name }) {
 			wrong("case %q is there twice", c.Name)
 		}
-		if len(c.Seconds) != s.Work.Timed {
-			wrong("case %q has %d times, want %d", c.Name, len(c.Seconds), s.Work.Timed)
+		if n := len(c.Seconds); n == 0 || s.Work.Kind == Steps && n != s.Work.Timed {
+			wrong("case %q has %d times, want %d", c.Name, n, s.Work.Timed)
 		}
 		if len(c.Limit) != 0 && len(c.Limit) != len(c.Seconds) {
 			wrong("case %q has %d limits for %d times", c.Name, len(c.Limit), len(c.Seconds))

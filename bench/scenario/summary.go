@@ -45,15 +45,17 @@ func line(w io.Writer, what, unit string, s bench.Spread, failure string, firm, 
 	if failure == "" {
 		figure = fmt.Sprintf("%.3g%s (%.3g–%.3g)", s.Median, unit, s.Low, s.High)
 	}
-	target := ""
+	fmt.Fprintf(w, "  %s\t%s", what, figure)
 	if firm != 0 {
-		target = fmt.Sprintf("firm %g", firm)
+		fmt.Fprintf(w, "\tfirm %g", firm)
 	}
 	if aim != 0 {
-		target += fmt.Sprintf(", aim %g", aim)
+		fmt.Fprintf(w, ", aim %g", aim)
 	}
-	reached := map[Verdict]string{NoTarget: "", Missed: "missed", Firm: "firm reached", Aimed: "aim reached"}[v]
-	fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", what, figure, target, reached)
+	if v != NoTarget {
+		fmt.Fprintf(w, "\t%s", map[Verdict]string{Missed: "missed", Firm: "firm reached", Aimed: "aim reached"}[v])
+	}
+	fmt.Fprintln(w)
 }
 
 // summary says in a few words what came of a run.
