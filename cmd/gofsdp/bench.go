@@ -15,10 +15,12 @@ import (
 // benchCommand is what is measured, a command each. All write the same form of
 // results.
 type benchCommand struct {
-	Operations  operationsCommand  `cmd:"" default:"withargs" help:"Measure the operations and the training step of one rank; this is what bench alone does."`
-	Collectives collectivesCommand `cmd:"" help:"Measure what ranks do together over shared memory, by size."`
-	Ranks       ranksCommand       `cmd:"" help:"Measure the training step by strategy and number of ranks."`
-	Run         benchRunCommand    `cmd:"" help:"Compare programs that do the same work, in turns, as scenario files say."`
+	Operations  operationsCommand   `cmd:"" default:"withargs" help:"Measure the operations and the training step of one rank; this is what bench alone does."`
+	Collectives collectivesCommand  `cmd:"" help:"Measure what ranks do together over shared memory, by size."`
+	Ranks       ranksCommand        `cmd:"" help:"Measure the training step by strategy and number of ranks."`
+	Run         benchRunCommand     `cmd:"" help:"Compare programs that do the same work, in turns, as scenario files say."`
+	Report      benchReportCommand  `cmd:"" help:"Draw tables and charts of the results of bench run, beside them."`
+	Compare     benchCompareCommand `cmd:"" help:"Show what has changed between two sets of results."`
 
 	// What a comparison starts.
 	Side benchSideCommand `cmd:"" hidden:"" help:"Gofsdp's side of a comparison: does the work of a task, and writes what it measured."`
