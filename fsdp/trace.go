@@ -31,10 +31,6 @@ type TracedOp struct {
 // TracedRef is an operation by its place in what Traced returns.
 type TracedRef struct{ Stream, Op int }
 
-// Began returns when the recorder was made. All its times have this one's wall
-// clock, and go on from it by the monotonic clock.
-func (f *Flight) Began() time.Time { return f.began }
-
 // Trace begins to keep every operation that ends, until Traced is called. What
 // it takes is a hundred bytes an operation.
 func (f *Flight) Trace() {
