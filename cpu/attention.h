@@ -7,6 +7,7 @@
 // Both are packed in fp32: keys by panels of 32, transposed, and values as they are. Queries are scaled
 // by log₂ e more than Scale, so that exponentials are powers of two.
 
+#include "attention_head.h"
 #include "gemm_parts.h"
 
 enum {
@@ -16,37 +17,6 @@ enum {
   KEYS = 128,        // keys of a block: part of the order of sums
   SCORES = KEYS + 16 // leading dimension of scores: no power of two, so that rows differ in cache set
 };
-
-static const double LOG2_E = 1.4426950408889634, LN_2 = 0.6931471805599453;
-
-// head is one key-value head of one sequence and the query heads that read it.
-typedef struct {
-  const gk_attention_args *args;
-  int type, size, padded; // head size, and that rounded up to a whole vector
-  int64_t group, rows;    // query heads, and the rows of the problem
-  int64_t keys;           // of the sequence
-  int64_t offset;         // position p sees keys up to offset + p
-  int64_t first;          // row of the sequence in Q, times heads, plus the first query head
-  const void *k, *v;      // key 0 of this head
-  int64_t stride;         // elements from one key to the next
-  const int32_t *start;   // of this sequence, or NULL
-} head;
-
-INLINED int64_t position(const head *h, int64_t row) { return row / h->group; }
-// query is the index of a row's vector in Q, and of its number in LSE.
-INLINED int64_t query(const head *h, int64_t row) {
-  return h->first + row / h->group * h->args->heads + row % h->group;
-}
-INLINED int64_t first_key(const head *h, int64_t row) { return h->start ? h->start[position(h, row)] : 0; }
-INLINED int64_t end_key(const head *h, int64_t row) { return h->offset + position(h, row) + 1; }
-
-// span is the range of keys that any row in [begin, end) sees.
-INLINED void span(const head *h, int64_t begin, int64_t end, int64_t *lo, int64_t *hi) {
-  *lo = first_key(h, begin);
-  for (int64_t p = position(h, begin) + 1; h->start && p <= position(h, end - 1); p++)
-    if (h->start[p] < *lo) *lo = h->start[p];
-  *hi = end_key(h, end - 1);
-}
 
 // tile computes c = a·b, or c += a·b, for rows × 16·vectors elements: one chain of fused
 // multiply-adds each, k ascending.
@@ -119,9 +89,6 @@ static __attribute__((noinline)) void product(float *c, int64_t ldc, const float
   }
 }
 
-// scale2 is Scale for powers of two.
-INLINED float scale2(const gk_attention_args *o) { return (float)(LOG2_E * o->scale); }
-
 // pack_row copies a row of `size` elements as floats, times scale, and fills up to `padded`.
 INLINED void pack_row(float *dst, const void *src, int type, int size, int padded, float scale) {
   for (int i = 0; i < padded; i += LANES) v_store(dst + i, v_mul(v_ld(src, type, i, size), v_set(scale)));
@@ -169,8 +136,6 @@ typedef struct {
   int64_t *packed; // which block each slot holds, or −1
   int64_t slots;
 } memory_forward;
-
-enum { MAX_SLOTS = 4096 };
 
 static memory_forward forward_memory(const gk_call *c, int thread, int padded) {
   memory_forward m;
@@ -276,25 +241,6 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
            v_div(v_load(m->out + i * padded + d), v_set(sum)));
     if (o->lse) o->lse[row] = (float)(log((double)sum) + LN_2 * m->max[i]);
   }
-}
-
-static head new_head(const gk_attention_args *o, int type, int64_t seq, int64_t kv_head) {
-  int64_t group = o->heads / o->kv_heads, first_row = seq * o->seq_len;
-  head h = {.args = o, .type = type, .size = (int)o->head_size, .group = group, .rows = o->seq_len * group, .keys = o->seq_len};
-  h.padded = (h.size + LANES - 1) / LANES * LANES;
-  h.first = first_row * o->heads + kv_head * group;
-  h.stride = o->kv_heads * o->head_size;
-  h.k = at(o->k, type, first_row * h.stride + kv_head * o->head_size);
-  h.v = at(o->v, type, first_row * h.stride + kv_head * o->head_size);
-  h.start = o->start ? o->start + first_row : NULL;
-  return h;
-}
-
-// parts is into how many items a head is cut: one where there are heads enough for all threads.
-static int64_t parts(int64_t heads, int64_t tiles, int threads) {
-  if (heads % threads == 0 || heads >= 4 * threads) return 1;
-  int64_t want = (4 * threads + heads - 1) / heads;
-  return want < tiles ? want : tiles;
 }
 
 // forward_heads lets threads take heads, or every n-th tile of a head, until none is left. Which

@@ -4,7 +4,8 @@ import "fmt"
 
 // ISA is an instruction-set level that the kernels are written for. Levels are ordered: whoever has
 // one has all below it. Ranks of one run agree on the lowest among them. In fp32 every level gives
-// the same bits; the products of bf16 matrices differ between AVX512BF16 and the levels below it.
+// the same bits; the products of bf16 matrices, those of attention too, differ between AVX512BF16 and
+// the levels below it.
 type ISA int
 
 // The levels, lowest first. Their numbers are those of isa.h.

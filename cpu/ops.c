@@ -105,7 +105,7 @@ static int64_t scratch_of(int op, const void *args) {
     case GK_OP_ATTENTION:
     case GK_OP_ATTENTION_BACKWARD:
     case GK_OP_ATTENTION_DECODE: // tiles, and one block at least
-      return (((const gk_attention_args *)args)->head_size + 16) * (3 * 64 + 5 * 128) * float_bytes + (1 << 20);
+      return (((const gk_attention_args *)args)->head_size + 32) * (3 * 128 + 4 * 256) * float_bytes + (1 << 20);
   }
   return 0;
 }
@@ -116,6 +116,10 @@ int gk_run(gk_ctx *ctx, int op, int type, const void *args) {
   atomic_llong taken[2] = {0, 0};
   gk_call call = {.ctx = ctx, .args = args, .taken = taken};
   gk_task task = levels[ctx->isa][op][type];
+  if (type == GK_BF16 && ctx->isa == GK_AVX512BF16) {
+    if (op == GK_OP_ATTENTION) task = gk_attention_pairs;
+    if (op == GK_OP_ATTENTION_BACKWARD) task = gk_attention_backward_pairs;
+  }
   const int alone = size_of_work(op, args) < ALONE;
   const int phases = phases_of(ctx, op, args, alone ? 1 : gk_pool_threads(ctx->pool));
   for (; call.phase < phases; call.phase++) {

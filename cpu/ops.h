@@ -200,4 +200,8 @@ extern const gk_task gk_tasks_generic[GK_OPS][2];
 extern const gk_task gk_tasks_avx2[GK_OPS][2];
 extern const gk_task gk_tasks_avx512[GK_OPS][2];
 
+// Attention in bf16 by the dot product, in place of the tasks of level avx512.
+void gk_attention_pairs(void *call, int thread, int threads);
+void gk_attention_backward_pairs(void *call, int thread, int threads);
+
 #endif

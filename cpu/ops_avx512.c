@@ -1,6 +1,6 @@
 //go:build cgo && amd64
 
-// The operations with AVX-512. What has the bf16 dot product uses them too.
+// The operations with AVX-512. What has the bf16 dot product uses them too, but for attention in bf16.
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
 #pragma clang fp contract(off)

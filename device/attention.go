@@ -9,7 +9,8 @@ import "math"
 //
 //	p = softmax(Scale·q·kᵀ)    Out = p·v    LSE = log Σ exp(Scale·q·kᵀ)
 //
-// The score matrix is never stored (Dao, arXiv 2307.08691).
+// The score matrix is never stored (Dao, arXiv 2307.08691). In bf16, p may be
+// rounded to bf16 before it is multiplied with v, as it is there.
 type Attention struct {
 	Q     Tensor `op:"r"` // [Seqs·SeqLen,Heads,HeadSize]
 	K     Tensor `op:"r"` // [Seqs·SeqLen,KVHeads,HeadSize]
@@ -97,7 +98,8 @@ func (h heads) attend(out, q, k, v []float64, from, to, head int, scale float64)
 //
 //	ds = p·(DOut·vᵀ − D)    DQ = Scale·ds·k    DK = Scale·dsᵀ·q    DV = pᵀ·DOut
 //
-// The query heads of a key-value head are summed in order.
+// The query heads of a key-value head are summed in order. In bf16, p and ds
+// may be rounded to bf16 before they are multiplied with k, q and DOut.
 type AttentionBackward struct {
 	Q     Tensor `op:"r"` // as in Attention
 	K     Tensor `op:"r"`

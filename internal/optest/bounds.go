@@ -54,11 +54,32 @@ func (m Memory) Bounds(op device.Op) Bounds {
 		least = max(least, math.Sqrt(all/float64(int(draws)*max(1, len(squares)))))
 		bound := make([]float64, len(squares))
 		for i, x := range squares {
-			bound[i] = tolerance * max(least, math.Sqrt(x/float64(draws)))
+			bound[i] = (tolerance + rounded(op, o.Name)) * max(least, math.Sqrt(x/float64(draws)))
 		}
 		bounds[o.Name] = bound
 	}
 	return bounds
+}
+
+// rounded returns how much farther an operand may be off, in the same measure,
+// where the contract allows to round what is computed on the way to bf16 before
+// it is multiplied. Each probability or score gradient of attention is then off
+// by a relative 2⁻⁹ at most, and 0.4·2⁻⁹ in the root mean square; a sum of such
+// products changes like that of values (of keys, of queries) that are off by as
+// much, which is the measure. Four times the most is ten deviations: some
+// thousand elements need five, the rest is for the roughness of the measure.
+func rounded(op device.Op, operand string) float64 {
+	switch o := op.(type) {
+	case *device.Attention:
+		if o.Q.Type == device.BF16 && operand == "Out" {
+			return 4 * 0x1p-9
+		}
+	case *device.AttentionBackward:
+		if o.Q.Type == device.BF16 {
+			return 4 * 0x1p-9
+		}
+	}
+	return 0
 }
 
 // inner returns the size of terms inside of an operation that cancel while its
