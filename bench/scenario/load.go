@@ -91,7 +91,7 @@ func (f *file) value(key string, n ast.Node, into reflect.Value) {
 	case reflect.Slice:
 		list, ok := n.(*ast.SequenceNode)
 		if !ok {
-			f.wrong(key, "is %s; write a list", kindOf(n))
+			f.wrong(key, "is %s; write a list", describe(n))
 			return
 		}
 		into.Set(reflect.MakeSlice(into.Type(), len(list.Values), len(list.Values)))
@@ -109,7 +109,7 @@ func (f *file) value(key string, n ast.Node, into reflect.Value) {
 func (f *file) section(key string, n ast.Node, into reflect.Value) {
 	mapping, ok := n.(ast.MapNode)
 	if !ok {
-		f.wrong(key, "is %s; write keys with values", kindOf(n))
+		f.wrong(key, "is %s; write keys with values", describe(n))
 		return
 	}
 	fields := map[string]int{}
@@ -155,7 +155,7 @@ func (f *file) scalar(key string, n ast.Node, into reflect.Value) {
 	case *ast.IntegerNode, *ast.FloatNode:
 		text, isNumber = strings.ReplaceAll(n.GetToken().Value, "_", ""), true
 	default:
-		f.wrong(key, "is %s; write one value", kindOf(n))
+		f.wrong(key, "is %s; write one value", describe(n))
 		return
 	}
 	switch into.Kind() {
@@ -191,8 +191,8 @@ func lineOf(n ast.Node) int {
 	return 1
 }
 
-// kindOf says what stands in a file, where something else should.
-func kindOf(n ast.Node) string {
+// describe says what stands in a file, where something else should.
+func describe(n ast.Node) string {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		return "a section of keys"
@@ -201,7 +201,7 @@ func kindOf(n ast.Node) string {
 	case *ast.NullNode:
 		return "empty"
 	}
-	return "a " + strings.ToLower(n.Type().YAMLName())
+	return fmt.Sprintf("%q", n.GetToken().Value)
 }
 
 // Only leaves the sides of these names, and of ratios and shares those that they

@@ -19,7 +19,7 @@ const (
 	seed = 1
 	// mostTokens bounds the file of tokens; rows are used again where a scenario
 	// takes more.
-	mostTokens = 1 << 24
+	mostTokens = 1 << 22
 )
 
 // optimizer is what all sides train with: usual values, at a rate that moves the
