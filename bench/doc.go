@@ -15,7 +15,9 @@
 // What several ranks do is measured by processes, as they train. A Member is a
 // rank's process: it measures its part of all cases, which take turns so that
 // what disturbs the machine disturbs all of them, and reports Samples; Results
-// puts those of all ranks together. The limit of a collective is the time in
+// puts those of all ranks together, Times without summing them up, for who makes
+// ratios of them. Training steps are those of the training loop, from weights and
+// over tokens that may be given, so that their losses can be compared. The limit of a collective is the time in
 // which the same ranks, all at once, copy between buffers larger than the caches
 // the bytes that each must read from others.
 //

@@ -31,8 +31,9 @@ type Sample struct {
 	Case     int       `json:"case"` // as the settings count them
 	Readings []Reading `json:"readings"`
 	// Of a training step: the memory that the rank's plan takes; the process's
-	// greatest resident memory from the end of the turn's first step, 0 where that
-	// is not known; the loss of each step of the turn, over all ranks.
+	// greatest resident memory in the turn's steps after the first, or at the first
+	// one's end, 0 where that is not known; the loss of each step of the turn, over
+	// all ranks.
 	Bytes  int64     `json:"arena_bytes,omitempty"`
 	Memory int64     `json:"peak_bytes,omitempty"`
 	Losses []float64 `json:"losses,omitempty"`

@@ -86,45 +86,43 @@ func (s *StepSettings) Check(info device.Info) error {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
 		}
 	}
-	parts, err := s.open(src.Config)
-	return errors.Join(append(errs, err, parts.close())...)
+	_, err = s.rows(src.Config)
+	errs = append(errs, err)
+	if w, err := s.weights(src.Config); err != nil {
+		errs = append(errs, err)
+	} else if w != nil {
+		errs = append(errs, w.Close())
+	}
+	return errors.Join(errs...)
 }
 
-// stepParts is what all cases of a rank begin with.
-type stepParts struct {
-	config  model.Config
-	rows    rows
-	weights *checkpoint.Weights // nil: fresh ones
+// rows returns what is learnt.
+func (s *StepSettings) rows(c model.Config) (rows, error) {
+	if s.Tokens == "" {
+		return randomRows(s.Sequences, s.Length, c.Vocab), nil
+	}
+	r, err := readRows(s.Tokens, s.Length, c.Vocab)
+	if err != nil {
+		err = fmt.Errorf("tokens: %w", err)
+	}
+	return r, err
 }
 
-func (s *StepSettings) open(c model.Config) (*stepParts, error) {
-	p := &stepParts{config: c, rows: randomRows(s.Sequences, s.Length, c.Vocab)}
-	var errs []error
-	if s.Tokens != "" {
-		var err error
-		if p.rows, err = readRows(s.Tokens, s.Length, c.Vocab); err != nil {
-			errs = append(errs, fmt.Errorf("tokens: %w", err))
-		}
+// weights opens those to begin with; nil: fresh ones.
+func (s *StepSettings) weights(c model.Config) (*checkpoint.Weights, error) {
+	if s.Start == "" {
+		return nil, nil
 	}
-	if s.Start != "" {
-		var err error
-		if p.weights, err = checkpoint.OpenWeights(s.Start, c); err != nil {
-			errs = append(errs, fmt.Errorf("start: %w", err))
-		}
+	w, err := checkpoint.OpenWeights(s.Start, c)
+	if err != nil {
+		err = fmt.Errorf("start: %w", err)
 	}
-	return p, errors.Join(errs...)
-}
-
-func (p *stepParts) close() error {
-	if p.weights == nil {
-		return nil
-	}
-	return p.weights.Close()
+	return w, err
 }
 
 // Measure takes this rank's part in all cases, turn by turn. Each turn makes an
 // engine of its own, since those of all cases would not fit.
-func (s *StepSettings) Measure(ctx context.Context, m *Member) (err error) {
+func (s *StepSettings) Measure(ctx context.Context, m *Member) error {
 	limits, err := LimitsOf(m.Device)
 	if err != nil {
 		return err
@@ -133,8 +131,7 @@ func (s *StepSettings) Measure(ctx context.Context, m *Member) (err error) {
 	if err != nil {
 		return err
 	}
-	parts, err := s.open(src.Config)
-	defer func() { err = errors.Join(err, parts.close()) }()
+	rows, err := s.rows(src.Config)
 	if err != nil {
 		return err
 	}
@@ -151,7 +148,7 @@ func (s *StepSettings) Measure(ctx context.Context, m *Member) (err error) {
 			if m.Rank == 0 {
 				m.Log("round %d of %d: %s", round+1, s.Rounds, c.Name)
 			}
-			sample, err := s.turn(m, parts, c, meshes.comms(slices.Index(meshes, c.Mesh), m.Ends), g)
+			sample, err := s.turn(m, src.Config, rows, c, meshes.comms(slices.Index(meshes, c.Mesh), m.Ends), g)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
@@ -169,8 +166,8 @@ func (s *StepSettings) Measure(ctx context.Context, m *Member) (err error) {
 
 // turn times steps of one case. Ranks read the peaks all at once, as they
 // compute.
-func (s *StepSettings) turn(m *Member, parts *stepParts, c StepCase, comms fsdp.Comms, g gauge) (sample *Sample, err error) {
-	plan, err := fsdp.NewPlan(s.options(parts.config, c, m.Rank))
+func (s *StepSettings) turn(m *Member, config model.Config, r rows, c StepCase, comms fsdp.Comms, g gauge) (sample *Sample, err error) {
+	plan, err := fsdp.NewPlan(s.options(config, c, m.Rank))
 	if err != nil {
 		return nil, err
 	}
@@ -179,10 +176,10 @@ func (s *StepSettings) turn(m *Member, parts *stepParts, c StepCase, comms fsdp.
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	if err := train.SetWeights(e, parts.weights, 0); err != nil {
+	if err := s.setWeights(e); err != nil {
 		return nil, err
 	}
-	t := newTraineeOn(e, parts.rows, c.MicroBatches, s.LR, s.Clip)
+	t := newTraineeOn(e, r, c.MicroBatches, s.LR, s.Clip)
 	meet := func() error { _, err := e.Total(0); return err }
 	// Of a core for each thread: where there are fewer, a rank has its share.
 	cores := min(1, float64(runtime.NumCPU())/float64(c.Mesh.Size()*s.Threads))
@@ -194,12 +191,15 @@ func (s *StepSettings) turn(m *Member, parts *stepParts, c StepCase, comms fsdp.
 	}
 	sample = &Sample{Bytes: plan.Bytes()}
 	var before float64
-	known := false
+	var memory resident
 	for i := range s.Warm + s.Steps {
 		if i == s.Warm {
 			if before, err = peak(); err != nil {
 				return nil, err
 			}
+		}
+		if i > 0 { // reading the peaks takes memory, too
+			memory.begin()
 		}
 		if err := meet(); err != nil {
 			return nil, err
@@ -212,7 +212,10 @@ func (s *StepSettings) turn(m *Member, parts *stepParts, c StepCase, comms fsdp.
 		used = cpuSeconds() - used
 		sample.Losses = append(sample.Losses, t.loss)
 		if i == 0 {
-			known = forgetPeak() == nil // where the system lets a process
+			memory.begin()
+		}
+		if err := memory.end(); err != nil {
+			return nil, err
 		}
 		if i < s.Warm {
 			continue
@@ -227,10 +230,8 @@ func (s *StepSettings) turn(m *Member, parts *stepParts, c StepCase, comms fsdp.
 		})
 		before = after
 	}
-	if known {
-		sample.Memory, err = peakMemory()
-	}
-	return sample, err
+	sample.Memory = memory.peak
+	return sample, nil
 }
 
 // StepTimes is what the ranks measured of a case together. Lists are by timed
@@ -243,8 +244,22 @@ type StepTimes struct {
 	Peaks   []float64 // FLOP/s, summed over ranks
 	Cores   []float64 // mean part of the time on cores
 	Losses  []float64 // of all steps of the first turn
-	Memory  []int64   // by rank: the greatest resident memory from the end of a turn's first step; 0: not known
+	Memory  []int64   // by rank: the greatest resident memory in a turn's steps after the first, or at the first one's end; 0: not known
 	Arenas  int64     // of the first rank's plan
+}
+
+// setWeights fills an engine. Files are closed at once: while they are mapped,
+// their pages count as this process's.
+func (s *StepSettings) setWeights(e *fsdp.Engine) error {
+	w, err := s.weights(e.Plan.Model)
+	if err != nil {
+		return err
+	}
+	err = train.SetWeights(e, w, 0)
+	if w != nil {
+		err = errors.Join(err, w.Close())
+	}
+	return err
 }
 
 // Times puts together what the ranks reported, by rank.

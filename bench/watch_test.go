@@ -62,3 +62,28 @@ func TestAWatchedStreamThatFailsSaysSoOnce(t *testing.T) {
 		t.Errorf("%d operations seen after one failed", seen)
 	}
 }
+
+func TestTheOperationsOfStepsAreTimedByName(t *testing.T) {
+	s := little(t)
+	s.Precisions, s.Watched = s.Precisions[1:], 2
+	times, err := Watch(t.Context(), s, 1, openMetered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, k := range times {
+		if len(k.Seconds) != 2 || len(k.Limit) != 2 || slices.Min(k.Seconds) <= 0 || slices.Min(k.Limit) <= 0 || k.Count < 1 || seen[k.Name] {
+			t.Errorf("%+v", k)
+		}
+		seen[k.Name] = true
+	}
+	for _, op := range []device.Op{&device.MatMul{}, &device.AttentionBackward{}, &device.AdamW{}} {
+		if !seen[device.Name(op)] {
+			t.Errorf("%s is not among %v", device.Name(op), times)
+		}
+	}
+	s.Sequences = 1 << 30
+	if _, err := Watch(t.Context(), s, 0, openMetered); err == nil {
+		t.Error("more sequences than can be planned are no error")
+	}
+}
