@@ -235,8 +235,10 @@ func (j *job) train() (err error) {
 		err = errors.Join(err, j.dir.WriteRun(j.rec))
 	}()
 	if p, ok := j.dev.(peaker); ok {
-		// Of one rank, which the others are taken to equal.
-		j.peak = p.PeakFLOPS(j.cfg.Train.Type(), peakTime) * float64(j.run.Plan.Mesh.Size())
+		// Of one rank, which the others are taken to equal as far as there are cores:
+		// all are on this machine.
+		cores := float64(runtime.NumCPU()) / float64(j.dev.Info().Threads)
+		j.peak = p.PeakFLOPS(j.cfg.Train.Type(), peakTime) * min(float64(j.run.Plan.Mesh.Size()), max(cores, 1))
 		if j.peak > 0 {
 			j.rec.Figures.PeakFLOPS = record.Known(j.peak)
 		}
