@@ -17,9 +17,9 @@
 // what disturbs the machine disturbs all of them, and reports Samples; Results
 // puts those of all ranks together, Times without summing them up, for who makes
 // ratios of them. Training steps are those of the training loop, from weights and
-// over tokens that may be given, so that their losses can be compared. The limit of a collective is the time in
-// which the same ranks, all at once, copy between buffers larger than the caches
-// the bytes that each must read from others.
+// over tokens that may be given, so that their losses can be compared. The limit
+// of a collective is the time in which the same ranks, all at once, copy between
+// buffers larger than the caches the bytes that each must read from others.
 //
 // The package may import whatever it measures. It must not choose a device or
 // start a process: whoever calls it does. No verdict is built on absolute times.
