@@ -44,7 +44,7 @@ train: build ## Train a small model on Go's standard library, in about two minut
 SCENARIO_FILES = $(SCENARIO:%=bench/scenarios/%.yaml)
 
 .PHONY: bench
-bench: build $(if $(shell grep -ls 'python' $(SCENARIO_FILES)),bench-peers) ## Compare gofsdp with its peers and with itself, as SCENARIO says (all: up to 100 minutes), and draw the results
+bench: build $(if $(shell grep -ls 'python' $(SCENARIO_FILES)),.venv/peers/ready) ## Compare gofsdp with its peers and with itself, as SCENARIO says (all: up to 100 minutes), and draw the results
 	bin/gofsdp bench run $(SCENARIO_FILES) $(ARGS)
 	bin/gofsdp bench report
 
@@ -54,6 +54,10 @@ bench-short: build ## Show in a minute that everything can be measured, without 
 	bin/gofsdp bench collectives --short
 	bin/gofsdp bench ranks --short
 	bin/gofsdp bench run bench/scenarios/short.yaml --out .cache/bench
+
+.PHONY: bench-peers
+bench-peers: .venv/peers/ready ## Install PyTorch and Ray to be compared with, and hold the peers against plain training (network, Python, 7 GB)
+	.venv/peers/bin/python bench/peers/check.py
 
 # ---- testing
 
@@ -122,11 +126,18 @@ golden: .venv/model/ready .venv/tokenizer/ready ## Make the golden data again wi
 	.venv/model/bin/python tools/golden/huggingface/make.py checkpoint/testdata/transformers
 	.venv/tokenizer/bin/python tools/golden/tokenizer/make.py
 
-.venv/%/ready: tools/golden/%/requirements.txt
+define venv
 	@command -v python3 >/dev/null || { echo "python3 is missing; install it, e.g. apt-get install python3-venv" >&2; exit 1; }
-	python3 -m venv .venv/$*
-	.venv/$*/bin/pip install -q -r $<
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install -q -r $<
 	@touch $@
+endef
+
+.venv/%/ready: tools/golden/%/requirements.txt
+	$(venv)
+
+.venv/peers/ready: bench/peers/requirements.txt
+	$(venv)
 
 .PHONY: clean
 clean: ## Remove what was built; runs and Go's own caches stay
