@@ -10,11 +10,11 @@ import (
 
 // What must hold for a figure to be called slower or faster.
 const (
-	// Level is the greatest adjusted p value.
-	Level = 0.05
-	// LeastChange is the least change of the median: what is less is no matter,
+	// level is the greatest adjusted p value.
+	level = 0.05
+	// leastChange is the least change of the median: what is less is no matter,
 	// however sure it is.
-	LeastChange = 0.01
+	leastChange = 0.01
 )
 
 // Change is how one figure differs between two sets.
@@ -86,7 +86,7 @@ func Compare(older, newer *Set) *Comparison {
 			case change.Verdict != "":
 			case !same:
 				change.Verdict = OtherWork
-			case leastP(change.OldRounds, change.NewRounds) > Level:
+			case leastP(change.OldRounds, change.NewRounds) > level:
 				change.Verdict = TooFew
 			default:
 				tested = append(tested, len(c.Changes))
@@ -122,7 +122,7 @@ func (c *Comparison) Slower() int {
 // judge gives the verdict by P and Change.
 func (x *Change) judge() {
 	switch {
-	case !(x.P <= Level) || math.Abs(x.Change) < LeastChange:
+	case !(x.P <= level) || math.Abs(x.Change) < leastChange:
 		x.Verdict = Same
 	case (x.Change < 0) != x.smaller:
 		x.Verdict = Slower
@@ -139,8 +139,8 @@ func (c *Comparison) limit(tested []int) {
 		x := &c.Changes[i]
 		least = max(least, leastP(x.OldRounds, x.NewRounds))
 	}
-	// By Benjamini and Hochberg the k-th least p value may be Level·k/m.
-	if k := int(math.Ceil(least * float64(len(tested)) / Level)); k > 1 {
+	// By Benjamini and Hochberg the k-th least p value may be level·k/m.
+	if k := int(math.Ceil(least * float64(len(tested)) / level)); k > 1 {
 		c.limited = fmt.Sprintf("With so few rounds a change is found where at least %d of the %d figures show one; measure more rounds to find fewer.", k, len(tested))
 	}
 }
@@ -249,7 +249,7 @@ func sameWork(a, b *scenario.Work) bool {
 
 // Table is the comparison as a table, with what it cannot show below.
 func (c *Comparison) Table() string {
-	t := newTable(2, "scenario", "figure", "old", "new", "change %", "p", "verdict")
+	t := newTable("scenario", "figure", ">old", ">new", ">change %", ">p", "verdict")
 	for i := range c.Changes {
 		x := &c.Changes[i]
 		cells := []string{x.Scenario, x.Figure, x.value(x.Old), x.value(x.New), none, none, string(x.Verdict)}

@@ -170,7 +170,7 @@ func condense(all []Figure) []Figure {
 // Summary is the table of all figures of a set that are compared with
 // something, those of many cases by their worst.
 func (s *Set) Summary() string {
-	t := newTable(2, "scenario", "figure", "median (low–high)", "pairs", "firm", "aim", "verdict")
+	t := newTable("scenario", "figure", ">median (low–high)", ">pairs", ">firm", ">aim", "verdict")
 	for _, r := range s.Results {
 		for _, f := range condense(figures(r)) {
 			name := f.Name()
@@ -184,26 +184,26 @@ func (s *Set) Summary() string {
 }
 
 // figureTable is the table of the figures of one scenario, "" where it has none.
+// What is said beside figures has a column where there is anything.
 func figureTable(r *scenario.Result) string {
-	t := newTable(1, "figure", "median (low–high)", "pairs", "firm", "aim", "verdict")
-	for _, f := range figures(r) {
-		t.row(f.Name(), f.measured(), fmt.Sprint(f.Spread.Count), f.target(f.Firm), f.target(f.Aim), f.verdict())
+	all := figures(r)
+	head := []string{"figure", ">median (low–high)", ">pairs", ">firm", ">aim", "verdict"}
+	noted := slices.ContainsFunc(all, func(f Figure) bool { return f.Why != "" })
+	if noted {
+		head = append(head, "note")
+	}
+	t := newTable(head...)
+	for _, f := range all {
+		cells := []string{f.Name(), f.measured(), fmt.Sprint(f.Spread.Count), f.target(f.Firm), f.target(f.Aim), f.verdict()}
+		if noted {
+			cells = append(cells, strings.TrimSpace(f.Why))
+		}
+		t.row(cells...)
 	}
 	if t.empty() {
 		return ""
 	}
 	return t.String()
-}
-
-// reasons lists what is said beside figures, each thing once.
-func reasons(r *scenario.Result) []string {
-	var all []string
-	for _, f := range figures(r) {
-		if f.Why != "" && !slices.Contains(all, f.Why) {
-			all = append(all, f.Why)
-		}
-	}
-	return all
 }
 
 // side is the first part of "SIDE/CASE".

@@ -139,10 +139,10 @@ func machineLimits(r *scenario.Result) (f32, bf16, copied bench.Spread) {
 // measuredTable is the table of what the sides of a scenario gave.
 func measuredTable(r *scenario.Result) string {
 	all := measurements(r)
-	head, seconds := []string{"side", "seconds"}, 1.0
+	head, seconds := []string{"side", ">seconds"}, 1.0
 	short := r.Scenario.Work.Kind == scenario.Collectives || r.Scenario.Work.Kind == scenario.Operations
 	if short {
-		head[1], seconds = "ms", 1e3
+		head[1], seconds = ">ms", 1e3
 	}
 	type column struct {
 		head  string
@@ -160,10 +160,10 @@ func measuredTable(r *scenario.Result) string {
 		{"peak GB a rank", 1e-9, func(m *measured) bench.Spread { return m.peak }},
 	} {
 		if slices.ContainsFunc(all, func(m measured) bool { return c.value(&m).Count > 0 }) {
-			columns, head = append(columns, c), append(head, c.head)
+			columns, head = append(columns, c), append(head, ">"+c.head)
 		}
 	}
-	t := newTable(1, head...)
+	t := newTable(head...)
 	for i := range all {
 		m := &all[i]
 		cells := []string{m.label(), orElse(m.failure, scaled(m.seconds, seconds))}

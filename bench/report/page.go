@@ -38,7 +38,8 @@ func (s *Set) Write() ([]string, error) {
 // how says how the tables are read.
 const how = "Figures are medians, with the lowest and the highest in brackets. In every round each side runs once, in turns; a ratio is taken within a\n" +
 	"round, so that a machine that is slower for a while slows both. Speed is work a second, and more is better; of memory, less is. The limits are\n" +
-	"measured in the same run. A verdict is of the median: *firm* and *aim* say which target is reached.\n"
+	"measured in the same run. In tables of sides a run counts with its median. A verdict is of the median: *firm* and *aim* say which target is\n" +
+	"reached.\n"
 
 // page writes the set's page.
 func (s *Set) page(charts []chart) string {
@@ -162,19 +163,24 @@ func writeScenario(b *strings.Builder, r *scenario.Result) {
 	if t := figureTable(r); t != "" {
 		fmt.Fprintf(b, "\n%s", t)
 	}
-	for _, why := range reasons(r) {
-		fmt.Fprintf(b, "\n%s\n", strings.TrimSpace(why))
-	}
 	if d := r.Disagreement; d != nil {
-		fmt.Fprintf(b, "\nThe losses of %s and %s differ by at most %s (relative), at step %d; %s is allowed.\n",
-			d.A, d.B, small(d.Relative), d.Step, small(s.Agree))
+		fmt.Fprintf(b, "\nThe losses of %s and %s differ by at most %s (relative), at step %d%s; %s is allowed.\n",
+			d.A, d.B, small(d.Relative), d.Step, ofCase(d.Case), small(s.Agree))
 	}
 	if len(r.Command) > 0 {
 		fmt.Fprintf(b, "\nMeasured by `%s`.\n", strings.Join(r.Command, " "))
 	}
 }
 
-// small writes a small number with one digit of its own: 2e-05.
+// ofCase says in which case something was, where cases have names.
+func ofCase(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " of " + name
+}
+
+// small writes a small number with one digit: 2e-05.
 func small(x float64) string { return fmt.Sprintf("%.1g", x) }
 
 // describe says what the work is, in the order in which users ask.

@@ -39,9 +39,11 @@ func rankSum(a, b []float64) float64 {
 		ways[k] = make([]float64, total+1)
 	}
 	ways[0][0] = 1
+	most := 0 // the sum of all ranks so far
 	for i, r := range ranks {
+		most += r
 		for k := min(n, i+1); k > 0; k-- {
-			for s := total; s >= r; s-- {
+			for s := most; s >= r; s-- {
 				ways[k][s] += ways[k-1][s-r]
 			}
 		}

@@ -51,11 +51,15 @@ var (
 	aimLine    = draw.LineStyle{Color: color.Black, Width: 1.2, Dashes: []vg.Length{2, 2}}
 )
 
-// newRowChart returns the chart; its height is that of its rows.
+// newRowChart returns the chart, as high as its rows and as wide as its words
+// need.
 func newRowChart(name, title, note string, r rows) chart {
-	c := chart{name: name, title: title, note: note, width: chartWidth, body: r.draw}
+	c := chart{name: name, title: title, note: note, body: r.draw}
+	labels, values := r.widths()
+	c.width = max(chartWidth, labels+values+chartWidth/3)
 	firm, aim := false, false
 	for _, g := range r.groups {
+		c.width = max(c.width, groupStyle.Width(g.title)+2*margin)
 		for _, x := range g.rows {
 			firm, aim = firm || x.firm != 0, aim || x.aim != 0
 		}
@@ -70,6 +74,17 @@ func newRowChart(name, title, note string, r rows) chart {
 	return c
 }
 
+// widths are those of the longest label and of the longest text.
+func (r rows) widths() (labels, values vg.Length) {
+	for _, g := range r.groups {
+		for _, x := range g.rows {
+			labels = max(labels, indent+labelStyle.Width(x.label))
+			values = max(values, valueStyle.Width(x.text))
+		}
+	}
+	return labels, values
+}
+
 // height is that of all rows.
 func (r rows) height() vg.Length {
 	h := vg.Length(0)
@@ -80,16 +95,13 @@ func (r rows) height() vg.Length {
 }
 
 func (r rows) draw(c draw.Canvas) {
-	labels, values := vg.Length(0), vg.Length(0)
+	labels, values := r.widths()
 	high := 0.0
 	for _, g := range r.groups {
 		for _, x := range g.rows {
-			labels = max(labels, indent+labelStyle.Width(x.label))
-			values = max(values, valueStyle.Width(x.text))
 			high = max(high, x.spread.High, x.firm, x.aim)
 		}
 	}
-	labels = min(labels, c.Size().X/2)
 	p := axes(r.axis)
 	p.HideY()
 	p.X.Tick.Marker = roundTicks{}

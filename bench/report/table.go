@@ -5,14 +5,23 @@ import (
 	"unicode/utf8"
 )
 
-// table is a Markdown table that is aligned for reading as it is, too. Its first
-// columns are words, the others numbers, which stand to the right.
+// table is a Markdown table that is aligned for reading as it is, too. Columns of
+// numbers stand to the right.
 type table struct {
-	words int // columns
-	rows  [][]string
+	numbers []bool // of columns
+	rows    [][]string
 }
 
-func newTable(words int, head ...string) *table { return &table{words: words, rows: [][]string{head}} }
+// newTable begins a table. The heads of columns of numbers are marked by a ">".
+func newTable(head ...string) *table {
+	t := &table{}
+	for i, h := range head {
+		name, marked := strings.CutPrefix(h, ">")
+		head[i], t.numbers = name, append(t.numbers, marked)
+	}
+	t.rows = [][]string{head}
+	return t
+}
 
 func (t *table) row(cells ...string) {
 	for i := range cells {
@@ -35,10 +44,10 @@ func (t *table) String() string {
 	for n, row := range t.rows {
 		for i, cell := range row {
 			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i < t.words {
-				cell += gap
-			} else {
+			if t.numbers[i] {
 				cell = gap + cell
+			} else {
+				cell += gap
 			}
 			b.WriteString("| " + cell + " ")
 		}
@@ -47,10 +56,10 @@ func (t *table) String() string {
 			continue
 		}
 		for i, width := range widths {
-			if i < t.words {
-				b.WriteString("|" + strings.Repeat("-", width+2))
-			} else {
+			if t.numbers[i] {
 				b.WriteString("|" + strings.Repeat("-", width+1) + ":")
+			} else {
+				b.WriteString("|" + strings.Repeat("-", width+2))
 			}
 		}
 		b.WriteString("|\n")
