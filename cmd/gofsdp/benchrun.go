@@ -22,7 +22,7 @@ type benchRunCommand struct {
 	Scenarios []string      `arg:"" name:"scenario" placeholder:"FILE" help:"Scenario files, such as bench/scenarios/step-98m-f32.yaml."`
 	Rounds    int           `default:"0" help:"Rounds in which every side runs once; 0 takes the scenario's."`
 	Side      []string      `placeholder:"NAME" help:"Run these sides only."`
-	Out       string        `placeholder:"DIR" help:"Directory of results and logs; by default this machine's in bench/results. A run of fewer rounds or sides leaves a result only where this is given."`
+	Out       string        `placeholder:"DIR" help:"Directory of results and logs; by default this machine's in bench/results. A run of fewer rounds or sides leaves files only where this is given."`
 	Within    time.Duration `default:"30m" help:"The longest that one run of a side may take."`
 	Verbose   bool          `help:"Show what the sides write, too."`
 }
@@ -60,16 +60,14 @@ func (c *benchRunCommand) Run(a *app) (err error) {
 		return asUser(err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	out := c.Out
-	if out == "" {
-		out = filepath.Join(dir, resultsDir, machineName(record.ThisHost()))
-	}
-	if err := os.MkdirAll(out, 0o777); err != nil {
-		return asUser(err)
-	}
+	usual := filepath.Join(dir, resultsDir, machineName(record.ThisHost()))
 	var wrong []error
 	for i, s := range scenarios {
-		wrong = append(wrong, c.one(a, r, s, out, whole[i]))
+		out := c.Out
+		if out == "" && whole[i] {
+			out = usual
+		}
+		wrong = append(wrong, c.one(a, r, s, out))
 		if err := a.ctx.Err(); err != nil {
 			return err
 		}
@@ -117,28 +115,37 @@ func (c *benchRunCommand) load() (all []*scenario.Scenario, whole []bool, err er
 	return all, whole, errors.Join(errs...)
 }
 
-// one runs a scenario, writes its result and shows it.
-func (c *benchRunCommand) one(a *app, r *scenario.Runner, s *scenario.Scenario, out string, whole bool) (err error) {
-	log, err := os.Create(filepath.Join(out, s.Name+".log"))
-	if err != nil {
-		return asUser(err)
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	r.Log = log
+// one runs a scenario, writes its result to out unless that is empty, and shows
+// it.
+func (c *benchRunCommand) one(a *app, r *scenario.Runner, s *scenario.Scenario, out string) (err error) {
+	r.Log = io.Discard
 	if c.Verbose {
-		r.Log = io.MultiWriter(log, a.err)
+		r.Log = a.err
+	}
+	logFile := filepath.Join(out, s.Name+".log")
+	if out != "" {
+		if err := os.MkdirAll(out, 0o777); err != nil {
+			return asUser(err)
+		}
+		log, created := os.Create(logFile)
+		if created != nil {
+			return asUser(created)
+		}
+		defer func() { err = errors.Join(err, log.Close()) }()
+		r.Log = io.MultiWriter(r.Log, log)
 	}
 	result, err := r.Run(a.ctx, s)
 	if err != nil {
 		return err
 	}
-	if path := filepath.Join(out, s.Name+".json"); whole || c.Out != "" {
+	if out == "" {
+		a.say("%s: not all rounds or sides were run, so no result is written; name a directory with --out to have it", s.Name)
+	} else {
+		path := filepath.Join(out, s.Name+".json")
 		if err := result.WriteFile(path); err != nil {
 			return err
 		}
-		a.say("%s: the result is in %s, what the sides wrote in %s", s.Name, path, log.Name())
-	} else {
-		a.say("%s: not all rounds or sides were run, so no result is written; name a directory with --out to have it", s.Name)
+		a.say("%s: the result is in %s, what the sides wrote in %s", s.Name, path, logFile)
 	}
 	return errors.Join(result.WriteSummary(a.out), result.Err())
 }
