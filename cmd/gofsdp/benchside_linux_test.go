@@ -212,3 +212,13 @@ func TestCollectivesAndOperationsOfATaskHaveTheirLimits(t *testing.T) {
 		}
 	}
 }
+
+func TestSeveralCasesTakeTurnsOfFewSteps(t *testing.T) {
+	for _, c := range []struct{ cases, timed, rounds, steps int }{
+		{1, 10, 1, 10}, {2, 10, 5, 2}, {3, 2, 1, 2}, {2, 9, 3, 3}, {2, 5, 5, 1}, {2, 1, 1, 1},
+	} {
+		if rounds, steps := turns(c.cases, c.timed); rounds != c.rounds || steps != c.steps {
+			t.Errorf("%d cases, %d timed steps: %d rounds of %d, want %d of %d", c.cases, c.timed, rounds, steps, c.rounds, c.steps)
+		}
+	}
+}
