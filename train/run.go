@@ -81,7 +81,18 @@ func (r *Run) start(place Place, dev device.Device) (err error) {
 	if r.Engine, err = r.flight.NewEngine(r.Plan, dev, comms); err != nil {
 		return err
 	}
-	return SetWeights(r.Engine, r.weights, uint64(r.Work.Train.Seed))
+	err = SetWeights(r.Engine, r.weights, uint64(r.Work.Train.Seed))
+	return errors.Join(err, r.closeWeights())
+}
+
+// closeWeights closes the weights' files. They are mapped, so as long as they are
+// open what was read of them counts as memory of this process.
+func (r *Run) closeWeights() (err error) {
+	if r.weights != nil {
+		err = r.weights.Close()
+	}
+	r.weights = nil
+	return err
 }
 
 // Check finds all that can be wrong with a run before it starts on a device: it
@@ -161,10 +172,7 @@ func (r *Run) Close() error {
 	if r.Data != nil {
 		errs = append(errs, r.Data.Close())
 	}
-	if r.weights != nil {
-		errs = append(errs, r.weights.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.closeWeights())...)
 }
 
 // Train runs all steps and the last evaluation; see Job.
