@@ -27,8 +27,9 @@ MODELS = {
     "qwen3": transformers.Qwen3Config(**SHAPE, head_dim=32, tie_word_embeddings=False),
     "llama": transformers.LlamaConfig(**SHAPE, tie_word_embeddings=True),
 }
-# How far losses may be from the plain ones, relatively. Two ranks round their gradients to bf16 apart.
-LIMITS = {"f32": 2e-5, "bf16": 2e-3}
+# How far losses may be from the plain ones, relatively. Two ranks round their bf16 gradients apart; without bf16,
+# clipping or decay they they were off by 3e-4 to 1e-3 in fp32, and by 7e-4 where fp32 stood for bf16.
+LIMITS = {"f32": 2e-5, "bf16": 5e-4}
 
 
 def main():

@@ -56,13 +56,17 @@ def run(work, ranks, threads, *args):
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     scratch = tempfile.mkdtemp(prefix="gofsdp-peer-")
+    processes = mp.spawn(_rank, (work, ranks, threads, scratch, args), nprocs=ranks, join=False)
     try:
-        mp.spawn(_rank, (work, ranks, threads, scratch, args), nprocs=ranks)
+        while not processes.join():
+            pass
         return [_read(scratch, rank) for rank in range(ranks)]
-    except mp.ProcessExitedException as e:
-        # The kernel kills without a word, and memory is what it does so for.
-        if e.signal_name == signal.SIGKILL.name:
-            sys.exit(f"out of memory: rank {e.error_index} was killed")
+    except (mp.ProcessExitedException, mp.ProcessRaisedException):
+        # The kernel kills without a word, and memory is what it does so for. Other ranks may say
+        # something first, but only that one is gone.
+        killed = [rank for rank, p in enumerate(processes.processes) if p.exitcode == -signal.SIGKILL]
+        if killed:
+            sys.exit(f"out of memory: rank {killed[0]} was killed")
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

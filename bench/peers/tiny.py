@@ -13,7 +13,7 @@ TINY = dict(
     intermediate_size=512, max_position_embeddings=2048, tie_word_embeddings=True, initializer_range=0.05,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, rms_norm_eps=1e-6,
 )  # fmt: skip
-SEQUENCES, LENGTH = 2, 256  # of a rank
+SEQUENCES, LENGTH = 2, 128  # of a rank
 
 
 def first_step():
