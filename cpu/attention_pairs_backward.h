@@ -93,6 +93,9 @@ static void load_tile(const head *h, memory_backward *m, int64_t begin, int many
     m->d[i] = o->d[row];
     m->first[i] = first_key(h, begin + i), m->end[i] = end_key(h, begin + i);
   }
+  fetch_rows(h, o->q, begin + many, begin + many + BACK_ROWS);
+  fetch_rows(h, o->dout, begin + many, begin + many + BACK_ROWS);
+  fetch_rows(h, o->dq, begin, begin + many);
   interleave(m->q_along, panel, (const gk_bf16 *)m->q, 2 * depth, whole, whole, h->size);
   interleave(m->dout_along, panel, (const gk_bf16 *)m->dout, 2 * depth, whole, whole, h->size);
 }

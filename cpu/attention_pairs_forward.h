@@ -102,7 +102,14 @@ static __attribute__((noinline)) void weigh_strip(const head *h, memory_forward 
     gk_bf16 *weights = (gk_bf16 *)(m->weights + i * WEIGHTS);
     float *sums = m->sum + (in_tile + i) * LANES;
     vf shift = v_set(high[i]), sum = v_mul(v_load(sums), v_set(shrink[i]));
-    for (int j = from; j < to; j += LANES) {
+    int j = from;
+    for (; j + 2 * LANES <= to; j += 2 * LANES) {
+      vf p0 = v_weight(v_sub(v_load(s + j), shift));
+      vf p1 = v_weight(v_sub(v_load(s + j + LANES), shift));
+      _mm512_storeu_si512((weights + j), (__m512i)_mm512_cvtne2ps_pbh(p1, p0));
+      sum = v_add(v_add(sum, p0), p1);
+    }
+    if (j < to) {
       vf p = v_weight(v_sub(v_load(s + j), shift));
       _mm256_storeu_si256((__m256i *)(weights + j), (__m256i)_mm512_cvtneps_pbh(p));
       sum = v_add(sum, p);
@@ -136,6 +143,8 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
     m->max[i] = -3.4e38f;
     v_store(m->sum + i * LANES, v_set(0));
   }
+  fetch_rows(h, o->q, end, end + ROWS);
+  fetch_rows(h, o->out, begin, end);
   int64_t lo, hi;
   span(h, begin, end, &lo, &hi);
   for (int64_t block = lo / KEYS; block * KEYS < hi; block++) {

@@ -136,8 +136,18 @@ func TestAttentionIsTheSameHoweverItIsCut(t *testing.T) {
 		"documents within blocks of keys":     {device.F32, 1, 390, 4, 2, 80, func(i int) int { return i / 37 * 37 }, []int{3, 4}, true},
 		"starts that go back":                 {device.F32, 1, 280, 2, 2, 16, func(i int) int { return i % 3 * i / 3 }, []int{3}, true},
 		"bf16, heads of their own":            {device.BF16, 2, 257, 3, 3, 128, func(i int) int { return i / 200 * 200 }, []int{4, 7}, true},
+		"bf16, one key-value head":            {device.BF16, 1, 410, 4, 1, 64, func(int) int { return 0 }, []int{2, 3, 16}, true},
+		"bf16, documents within blocks":       {device.BF16, 1, 555, 4, 2, 80, func(i int) int { return i / 37 * 37 }, []int{3, 4}, true},
+		"bf16, a document that fills a block": {device.BF16, 1, 390, 3, 1, 48, func(i int) int { return i / 256 * 256 }, []int{2, 3}, true},
+		"bf16, starts that go back":           {device.BF16, 1, 333, 2, 2, 6, func(i int) int { return i % 3 * i / 3 }, []int{3}, true},
 		"more keys than the scratch holds": {device.F32, 1, 25000, 1, 1, 128, func(i int) int {
 			if i >= 24990 {
+				return 0
+			}
+			return i / 16 * 16
+		}, []int{2}, false},
+		"bf16, more keys than the scratch holds": {device.BF16, 1, 50000, 1, 1, 128, func(i int) int {
+			if i >= 49995 {
 				return 0
 			}
 			return i / 16 * 16

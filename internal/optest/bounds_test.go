@@ -46,6 +46,44 @@ var mutants = []struct {
 	}},
 }
 
+// What attention may round to bf16 on the way leaves no room for a forgotten value.
+func TestBoundsOfAttentionInBF16HaveNoRoomForAMissingTerm(t *testing.T) {
+	rng := Rand(t)
+	memory := NewMemory(t, rng)
+	found := map[string]bool{} // by operand
+	for round := 0; round < 20 && (round == 0 || slices.Contains(slices.Collect(maps.Values(found)), false)); round++ {
+		g := generator{memory, device.BF16, device.F32}
+		for _, op := range []device.Op{g.attention(), g.attentionBackward()} {
+			bounds, want := memory.Bounds(op), memory.Clone(op)
+			want.Reference()
+			for i, o := range device.Operands(op) {
+				if o.Access&device.Read == 0 || o.T.Type != device.BF16 {
+					continue
+				}
+				got := memory.Clone(op)
+				x := device.Operands(got)[i].T.BF16()
+				right := slices.Clone(x)
+				most := 0
+				for j := range x {
+					if math.Abs(float64(device.FromBF16(x[j]))) > math.Abs(float64(device.FromBF16(x[most]))) {
+						most = j
+					}
+				}
+				x[most] = 0
+				got.Reference()
+				copy(x, right) // what is only read is compared in all bits
+				key := device.Name(op) + "." + o.Name
+				found[key] = found[key] || Compare(got, want, bounds) != nil
+			}
+		}
+	}
+	for key, yes := range found {
+		if !yes {
+			t.Errorf("not noticed: the largest element of %s is left out", key)
+		}
+	}
+}
+
 // A term may matter too little in one case; in one of some it must be missed.
 func TestBoundsHaveNoRoomForAWrongTerm(t *testing.T) {
 	rng := Rand(t)
