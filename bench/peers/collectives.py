@@ -23,7 +23,7 @@ def main():
     work = task["work"]
     if work["kind"] != "collectives" or work["ranks"] < 2:
         sys.exit(f"collectives.py does collectives of two or more ranks, not {work['kind']!r} of {work['ranks']}")
-    by_rank = ranks.run(measure, work["ranks"], work["threads"], work)
+    by_rank = ranks.run(measure, work["ranks"], task)
     ranks.write_sample(task, [slowest(parts) for parts in zip(*by_rank, strict=True)])
 
 
@@ -37,8 +37,9 @@ def slowest(parts):
     return {"name": parts[0]["name"], "seconds": [max(e) - max(b) for b, e in zip(began, ended, strict=True)]}
 
 
-def measure(rank, work):
+def measure(rank, task):
     """One rank's part in all cases."""
+    work = task["work"]
     world, on = work["ranks"], ranks.device(rank)
     cases = [case("barrier", Barrier(), work, on)]
     for kind in (AllGather, ReduceScatter, AllReduce, Broadcast):

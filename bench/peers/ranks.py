@@ -48,15 +48,17 @@ def device(rank):
     return torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def run(work, ranks, threads, *args):
-    """Calls work(rank, *args) in that many processes, joined to one group, and returns what each returned."""
+def run(work, ranks, task, *args):
+    """Calls work(rank, task, *args) in that many processes, joined to one group, and returns what each returned."""
     if torch.cuda.is_available() and torch.cuda.device_count() < ranks:
         sys.exit(f"{ranks} ranks need {ranks} GPUs, and this machine has {torch.cuda.device_count()}")
+    threads = task["work"]["threads"]
     # Read when a process starts, so they are set before any does. Ranks of one machine meet on its loopback.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    scratch = tempfile.mkdtemp(prefix="gofsdp-peer-")
-    processes = mp.spawn(_rank, (work, ranks, threads, scratch, args), nprocs=ranks, join=False)
+    # Beside the sample, whose place is cleared by whoever stops this with no time to tidy up.
+    scratch = tempfile.mkdtemp(prefix="ranks-", dir=os.path.dirname(os.path.abspath(task["out"])))
+    processes = mp.spawn(_rank, (work, ranks, threads, scratch, (task, *args)), nprocs=ranks, join=False)
     try:
         while not processes.join():
             pass
