@@ -38,7 +38,7 @@ func (s *Scenario) check(wrong func(key, format string, args ...any)) {
 	for i, r := range s.Ratios {
 		key := index("ratios", i)
 		of, against := s.checkName(key+".of", r.Of, wrong), s.checkName(key+".against", r.Against, wrong)
-		if of && against && strings.HasSuffix(r.Against, "/*") && !strings.HasSuffix(r.Of, "/*") {
+		if of && against && strings.HasSuffix(r.Against, "*") && !strings.HasSuffix(r.Of, "*") {
 			wrong(key+".against", `stands for several cases, and "of" for one; write a case, or a * in both`)
 		}
 		if r.Of == r.Against {
@@ -229,12 +229,18 @@ func (s *Scenario) checkName(key, name string, wrong func(key, format string, ar
 	switch {
 	case !cased && len(names) > 1:
 		wrong(key, "names a side that has several cases; write %s/CASE with one of: %s", side, strings.Join(names, ", "))
-	case cased && c != "*" && !slices.Contains(names, c):
+	case cased && !slices.ContainsFunc(names, func(o string) bool { return caseMatches(c, o) }):
 		wrong(key, "names the case %q, and there are only: %s", c, strings.Join(names, ", "))
 	default:
 		return true
 	}
 	return false
+}
+
+// caseMatches reports whether a name, which may end in "*", stands for a case.
+func caseMatches(name, c string) bool {
+	begin, several := strings.CutSuffix(name, "*")
+	return name == c || several && strings.HasPrefix(c, begin)
 }
 
 // checkTargets tells what is wrong with two targets, of which better is 1 where

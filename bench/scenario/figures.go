@@ -49,14 +49,14 @@ func (r *Result) split(name string) (side, c string) {
 // names returns what a name stands for: itself, or with "*" one for each case
 // that the side had, in its order. A side that never had any stays as it is.
 func (r *Result) names(name string) []string {
-	side, c := r.split(name)
-	if c != "*" {
+	side, pattern := r.split(name)
+	if !strings.HasSuffix(pattern, "*") {
 		return []string{name}
 	}
 	var all []string
 	r.samples(side, func(_ *Run, m *Sample) {
 		for _, c := range m.Cases {
-			if one := side + "/" + c.Name; !slices.Contains(all, one) {
+			if one := side + "/" + c.Name; caseMatches(pattern, c.Name) && !slices.Contains(all, one) {
 				all = append(all, one)
 			}
 		}
@@ -75,7 +75,7 @@ func (r *Result) expand(ratio Ratio) []Ratio {
 	for _, of := range all {
 		one := ratio
 		one.Of = of
-		if _, name := r.split(of); c == "*" && name != "*" {
+		if _, name := r.split(of); strings.HasSuffix(c, "*") && !strings.HasSuffix(name, "*") {
 			one.Against = side + "/" + name
 			if has := r.names(ratio.Against); has[0] != ratio.Against && !slices.Contains(has, one.Against) {
 				continue // no case that both have

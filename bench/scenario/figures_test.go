@@ -83,6 +83,7 @@ func TestAStarStandsForEachCase(t *testing.T) {
 	}{
 		"on both sides, for those that both have": {"mine/*", "theirs/*", []string{"mine/plain over theirs/plain"}},
 		"against one case":                        {"mine/*", "theirs/plain", []string{"mine/plain over theirs/plain", "mine/other over theirs/plain"}},
+		"for those that begin so":                 {"mine/o*", "mine/plain", []string{"mine/other over mine/plain"}},
 		"but never against itself":                {"mine/*", "mine/plain", []string{"mine/other over mine/plain"}},
 		"unless a side never had any":             {"mine/*", "none/*", []string{"mine/plain over none/plain", "mine/other over none/other"}},
 	} {

@@ -79,8 +79,8 @@ const (
 )
 
 // Ratio compares one thing with another. Both are named "SIDE" where the side
-// has one case, else "SIDE/CASE"; a "*" for the case stands for each case that
-// both have.
+// has one case, else "SIDE/CASE"; a "*" at the end of the case stands for each
+// case that begins so and that both have.
 type Ratio struct {
 	Of      string  `yaml:"of" json:"of"`
 	Against string  `yaml:"against" json:"against"`
