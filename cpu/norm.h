@@ -25,31 +25,57 @@ INLINED float inverse_rms(float squares, int64_t n, float eps) {
   return 1.0f / sqrtf(squares / (float)n + eps);
 }
 
+// TOGETHER is how many rows (or blocks) are summed side by side where a lane's sum, one chain of adds, would
+// take longer than its numbers take from memory.
+enum { TOGETHER = 2 };
+
+INLINED void norm_rows(const gk_add_rms_norm_args *o, int type, int64_t row, int many) {
+  const int64_t dim = o->dim;
+  const void *normed = o->x;
+  vf squares[TOGETHER], x[STEP], y[STEP];
+  if (o->residual != NULL) {
+    normed = o->sum; // as rounded: it is what the backward pass will see
+    for (int64_t i = row * dim; i < (row + many) * dim; i += STEP_LANES) {
+      v_lds(x, STEP, o->x, type, i, (row + many) * dim);
+      v_lds(y, STEP, o->residual, type, i, (row + many) * dim);
+      EACH_STEP x[k] = v_add(x[k], y[k]);
+      v_sts(o->sum, STEP, type, i, (row + many) * dim, x);
+    }
+  }
+  EACH_OF(many) squares[k] = v_set(0);
+  for (int64_t i = 0; i < dim; i += LANES) {
+    // The rows that follow, in the order of memory.
+    if (many > 1) prefetch(at(o->x, type, (row + many) * dim + i * many), many * LANES * (type == GK_BF16 ? 2 : 4));
+    EACH_OF(many) {
+      vf s = v_ld(at(normed, type, (row + k) * dim), type, i, dim);
+      squares[k] = v_fma(s, s, squares[k]);
+    }
+  }
+  GK_UNROLL
+  for (int r = 0; r < many; r++) {
+    const void *in = at(normed, type, (row + r) * dim);
+    void *out = at_w(o->out, type, (row + r) * dim);
+    float rstd = inverse_rms(v_sum(squares[r]), dim, o->eps);
+    o->rstd[row + r] = rstd;
+    vf scale = v_set(rstd);
+    for (int64_t i = 0; i < dim; i += STEP_LANES) {
+      v_lds(x, STEP, in, type, i, dim);
+      v_lds(y, STEP, o->weight, type, i, dim);
+      EACH_STEP x[k] = v_mul(v_mul(x[k], scale), y[k]);
+      v_sts(out, STEP, type, i, dim, x);
+    }
+  }
+}
+
+// With a residual, and in fp32, memory takes longer than a row's sum, and one row after the other is best:
+// 85–95 % of its bandwidth. Without, two rows in bf16 reach 80 %, one 57 %.
 INLINED void add_rms_norm(const gk_call *c, int thread, int threads, int type) {
   const gk_add_rms_norm_args *o = c->args;
-  int64_t begin, end, dim = o->dim;
+  int64_t begin, end;
   gk_split(o->rows, 1, thread, threads, &begin, &end);
-  for (int64_t r = begin; r < end; r++) {
-    const void *x = at(o->x, type, r * dim), *normed = x;
-    void *out = at_w(o->out, type, r * dim);
-    if (o->residual != NULL) {
-      const void *residual = at(o->residual, type, r * dim);
-      void *sum = at_w(o->sum, type, r * dim);
-      for (int64_t i = 0; i < dim; i += LANES)
-        v_st(sum, type, i, dim, v_add(v_ld(x, type, i, dim), v_ld(residual, type, i, dim)));
-      normed = sum; // as rounded: it is what the backward pass will see
-    }
-    vf squares = v_set(0);
-    for (int64_t i = 0; i < dim; i += LANES) {
-      vf s = v_ld(normed, type, i, dim);
-      squares = v_fma(s, s, squares);
-    }
-    float rstd = inverse_rms(v_sum(squares), dim, o->eps);
-    o->rstd[r] = rstd;
-    vf scale = v_set(rstd);
-    for (int64_t i = 0; i < dim; i += LANES)
-      v_st(out, type, i, dim, v_mul(v_mul(v_ld(normed, type, i, dim), scale), v_ld(o->weight, type, i, dim)));
-  }
+  int64_t r = begin;
+  for (; type == GK_BF16 && o->residual == NULL && r + TOGETHER <= end; r += TOGETHER) norm_rows(o, type, r, TOGETHER);
+  for (; r < end; r++) norm_rows(o, type, r, 1);
 }
 
 INLINED void add_rms_norm_backward(const gk_call *c, int thread, int threads, int type) {
@@ -75,12 +101,18 @@ INLINED void add_rms_norm_backward(const gk_call *c, int thread, int threads, in
         dot = v_fma(g, v_ld(sum, type, i, dim), dot);
       }
       vf mean = v_set(v_sum(dot) / (float)dim * (o->rstd[r] * o->rstd[r]));
-      for (int64_t i = 0; i < dim; i += LANES) {
-        vf d = v_ld(dout, type, i, dim), s = v_ld(sum, type, i, dim);
-        vf g = v_mul(d, v_ld(o->weight, type, i, dim));
-        v_st(partial, GK_F32, i, dim, v_fma(d, v_mul(s, rstd), v_ld(partial, GK_F32, i, dim)));
-        vf through = o->dsum != NULL ? v_ld(dsum, type, i, dim) : v_set(0);
-        v_st(dx, type, i, dim, v_fma(rstd, v_fnma(s, mean, g), through));
+      for (int64_t i = 0; i < dim; i += STEP_LANES) {
+        vf d[STEP], s[STEP], w[STEP], to[STEP];
+        v_lds(d, STEP, dout, type, i, dim);
+        v_lds(s, STEP, sum, type, i, dim);
+        v_lds(w, STEP, o->weight, type, i, dim);
+        v_lds(to, STEP, partial, GK_F32, i, dim);
+        EACH_STEP to[k] = v_fma(d[k], v_mul(s[k], rstd), to[k]);
+        v_sts(partial, STEP, GK_F32, i, dim, to);
+        if (o->dsum != NULL) v_lds(to, STEP, dsum, type, i, dim);
+        else EACH_STEP to[k] = v_set(0);
+        EACH_STEP to[k] = v_fma(rstd, v_fnma(s[k], mean, v_mul(d[k], w[k])), to[k]);
+        v_sts(dx, STEP, type, i, dim, to);
       }
     }
   }

@@ -97,6 +97,7 @@ static int64_t scratch_of(int op, const void *args) {
       const gk_qk_norm_rope_backward_args *o = args;
       return (131 * o->head_size + 64) * float_bytes;
     }
+    case GK_OP_HEAD_LOSS: return (((const gk_head_loss_args *)args)->vocab + 64) * float_bytes;
     case GK_OP_BIAS_BACKWARD: return (((const gk_bias_backward_args *)args)->n + 64) * float_bytes;
     case GK_OP_EMBED_BACKWARD: {
       const gk_embed_backward_args *o = args;
@@ -111,7 +112,8 @@ static int64_t scratch_of(int op, const void *args) {
 }
 
 int gk_run(gk_ctx *ctx, int op, int type, const void *args) {
-  static const gk_task(*const levels[])[2] = {gk_tasks_generic, gk_tasks_avx2, gk_tasks_avx512, gk_tasks_avx512};
+  static const gk_task(*const levels[])[2] = {gk_tasks_generic, gk_tasks_avx2, gk_tasks_avx512,
+                                            gk_tasks_avx512bf16};
   if (scratch_of(op, args) > (int64_t)gk_pool_scratch_bytes(ctx->pool)) return 1;
   atomic_llong taken[2] = {0, 0};
   gk_call call = {.ctx = ctx, .args = args, .taken = taken};

@@ -199,6 +199,7 @@ static inline int64_t gk_norm_round(gk_pool *pool, int threads) {
 extern const gk_task gk_tasks_generic[GK_OPS][2];
 extern const gk_task gk_tasks_avx2[GK_OPS][2];
 extern const gk_task gk_tasks_avx512[GK_OPS][2];
+extern const gk_task gk_tasks_avx512bf16[GK_OPS][2];
 
 // Attention in bf16 by the dot product, in place of the tasks of level avx512.
 void gk_attention_pairs(void *call, int thread, int threads);

@@ -16,6 +16,27 @@ INLINED void reduce_sum(const gk_call *c, int thread, int threads, int type) {
   }
 }
 
+// ADDED rows are added to a sum before it is stored: sums that are loaded and stored for each row keep
+// bf16 at 70 % of the memory's bandwidth, four rows let it reach 80 %.
+enum { ADDED = 4 };
+
+// add_rows adds columns [begin, end) of `many` rows to sums.
+INLINED void add_rows(float *sums, const gk_bias_backward_args *o, int type, int64_t row, int many, int64_t begin,
+                      int64_t end) {
+  for (int64_t i = begin; i < end; i += STEP_LANES) {
+    vf sum[STEP], x[STEP];
+    // The rows that follow, in the order of memory: no prefetcher keeps up with several short streams.
+    if (many > 1) prefetch(at(o->dout, type, (row + many) * o->n + many * i), many * STEP_LANES * (type == GK_BF16 ? 2 : 4));
+    v_lds(sum, STEP, sums, GK_F32, i - begin, i - begin + STEP_LANES);
+    GK_UNROLL
+    for (int r = 0; r < many; r++) {
+      v_lds(x, STEP, at(o->dout, type, (row + r) * o->n), type, i, end);
+      EACH_STEP sum[k] = v_add(sum[k], x[k]);
+    }
+    v_sts(sums, STEP, GK_F32, i - begin, i - begin + STEP_LANES, sum);
+  }
+}
+
 INLINED void bias_backward(const gk_call *c, int thread, int threads, int type) {
   const gk_bias_backward_args *o = c->args;
   float *sums = gk_pool_scratch(c->ctx->pool, thread);
@@ -23,11 +44,9 @@ INLINED void bias_backward(const gk_call *c, int thread, int threads, int type) 
   gk_split(o->n, 4 * LANES, thread, threads, &begin, &end);
   for (int64_t i = begin; i < end; i += LANES)
     v_store(sums + (i - begin), o->accumulate ? v_ld(o->dbias, o->dbias_type, i, end) : v_set(0));
-  for (int64_t r = 0; r < o->m; r++) {
-    const void *row = at(o->dout, type, r * o->n);
-    for (int64_t i = begin; i < end; i += LANES)
-      v_store(sums + (i - begin), v_add(v_load(sums + (i - begin)), v_ld(row, type, i, end)));
-  }
+  int64_t r = 0;
+  for (; r + ADDED <= o->m; r += ADDED) add_rows(sums, o, type, r, ADDED, begin, end);
+  for (; r < o->m; r++) add_rows(sums, o, type, r, 1, begin, end);
   for (int64_t i = begin; i < end; i += LANES) v_st(o->dbias, o->dbias_type, i, end, v_load(sums + (i - begin)));
 }
 
@@ -79,13 +98,26 @@ INLINED vd vd_add_squares(vd s, vf x) {
 INLINED void vd_store(double *p, vd s) { memcpy(p, s.x, sizeof s.x); }
 #endif
 
-INLINED double block_squares(const void *x, int type, int64_t begin, int64_t end) {
-  vd sums = vd_zero();
-  for (int64_t i = begin; i < end; i += LANES) sums = vd_add_squares(sums, v_ld(x, type, i, end));
-  double lane[LANES], total = 0;
-  vd_store(lane, sums);
-  for (int i = 0; i < LANES; i++) total += lane[i];
-  return total;
+// block_squares sums the squares of `many` blocks from begin on, of which only a single one may be cut by
+// end. A lane's sum is one chain of adds: a single block's would take longer than its numbers take
+// from memory in bf16. Two side by side reach 85 % of the memory's bandwidth in both types.
+INLINED void block_squares(double *sums, int many, const void *x, int type, int64_t begin, int64_t end) {
+  vd lanes[TOGETHER];
+  EACH_OF(many) lanes[k] = vd_zero();
+  for (int64_t i = begin; i < begin + GK_NORM_BLOCK && i < end; i += LANES) {
+    // The blocks that follow, in the order of memory: no prefetcher keeps up with several short streams.
+    if (many > 1) prefetch(at(x, type, begin + many * (GK_NORM_BLOCK + i - begin)), many * LANES * (type == GK_BF16 ? 2 : 4));
+    EACH_OF(many) {
+      int64_t from = i + k * GK_NORM_BLOCK;
+      lanes[k] = vd_add_squares(lanes[k], v_ld(x, type, from, many > 1 ? from + LANES : end));
+    }
+  }
+  EACH_OF(many) {
+    double lane[LANES], total = 0;
+    vd_store(lane, lanes[k]);
+    for (int i = 0; i < LANES; i++) total += lane[i];
+    sums[k] = total;
+  }
 }
 
 // sum_squares goes over the vector in rounds of two phases: threads sum blocks, as many as their
@@ -99,9 +131,12 @@ INLINED void sum_squares(const gk_call *c, int thread, int threads, int type) {
   if (c->phase % 2 == 0) {
     gk_split(many, 1, thread, threads, &begin, &end);
     double *sums = gk_pool_scratch(pool, thread);
-    for (int64_t b = begin; b < end; b++) {
-      int64_t from = (first + b) * GK_NORM_BLOCK, to = from + GK_NORM_BLOCK < o->n ? from + GK_NORM_BLOCK : o->n;
-      sums[b - begin] = block_squares(o->x, type, from, to);
+    int64_t b = begin, to = o->n;
+    for (; b + TOGETHER <= end && (first + b + TOGETHER) * GK_NORM_BLOCK <= to; b += TOGETHER)
+      block_squares(sums + (b - begin), TOGETHER, o->x, type, (first + b) * GK_NORM_BLOCK, to);
+    for (; b < end; b++) {
+      int64_t from = (first + b) * GK_NORM_BLOCK;
+      block_squares(sums + (b - begin), 1, o->x, type, from, from + GK_NORM_BLOCK < to ? from + GK_NORM_BLOCK : to);
     }
     return;
   }
@@ -132,34 +167,78 @@ INLINED void check_finite(const gk_call *c, int thread, int threads, int type) {
   *(int32_t *)o->out = flag;
 }
 
+// head_loss goes over a row three times: for the maximum, the exponentials and the gradient. A row comes
+// from memory once, asked for while the exponentials of the one before are computed, and stays in the
+// second cache with its own, which take the logits' place or, in bf16, lie in scratch.
+//
+// Exponentials are powers of two, 2^(y−high) of y = x·log₂e. That y is rounded is less than what x may be
+// off by, and any high will do that is near the largest, as sums, gradient and loss use the same.
+//
+// In fp32 it exceeds a copy's bandwidth, as it works in place. In bf16 it reaches 75 %: 4 of its 8
+// cycles for sixteen logits are the exponential, for one of two units that multiply has 8 instructions
+// of it, and 4 go to and from the second cache for the maximum and the gradient.
 INLINED void head_loss(const gk_call *c, int thread, int threads, int type) {
   const gk_head_loss_args *o = c->args;
-  int64_t begin, end, n = o->vocab, whole = n / LANES * LANES;
+  const int64_t n = o->vocab, whole = n / LANES * LANES, steps = n / STEP_LANES * STEP_LANES;
+  int64_t begin, end;
   gk_split(o->rows, 1, thread, threads, &begin, &end);
-  const vf none = v_set(-INFINITY);
+  const float log2e = 1.44269504f;
+  const double ln2 = 0.6931471805599453;
+  const vf none = v_set(-INFINITY), to_y = v_set(log2e);
   for (int64_t r = begin; r < end; r++) {
     void *x = at_w(o->logits, type, r * n);
+    const void *next = r + 1 < end ? at(x, type, n) : x;
+    float *powers = type == GK_F32 && o->backward ? x : gk_pool_scratch(c->ctx->pool, thread);
     int32_t target = o->targets[r];
     if (target < 0) {
       o->loss[r] = 0;
       if (o->backward) memset(x, 0, (size_t)n * (type == GK_BF16 ? 2 : 4));
       continue;
     }
-    vf tail = v_keep(v_ld(x, type, whole, n), 0, (int)(n - whole), none), high = tail;
-    for (int64_t i = 0; i < whole; i += LANES) high = v_max(high, v_ld(x, type, i, n));
-    float max = v_max_across(high);
-    vf shift = v_set(max), sums = v_exp(v_sub(tail, shift));
-    for (int64_t i = 0; i < whole; i += LANES) sums = v_add(sums, v_exp(v_sub(v_ld(x, type, i, n), shift)));
+    float logit[LANES], chosen[LANES];
+    v_store(logit, v_ld(at(x, type, target), type, 0, 1));
+
+    vf tail = v_keep(v_ld(x, type, whole, n), 0, (int)(n - whole), none), most[STEP], e[STEP];
+    EACH_STEP most[k] = tail;
+    for (int64_t i = 0; i < steps; i += STEP_LANES) {
+      v_lds(e, STEP, x, type, i, i + STEP_LANES);
+      EACH_STEP most[k] = v_max(most[k], e[k]);
+    }
+    for (int64_t i = steps; i < whole; i += LANES) most[0] = v_max(most[0], v_ld(x, type, i, whole));
+    EACH_STEP most[0] = v_max(most[0], most[k]);
+    const float high = v_max_across(most[0]) * log2e;
+    const vf down = v_set(-high);
+
+    tail = v_fma(tail, to_y, down);
+    v_falling_exp2s(&tail, 1);
+    vf sums = tail;
+    for (int64_t i = 0; i < steps; i += STEP_LANES) {
+      prefetch(at(next, type, i), STEP_LANES * (type == GK_BF16 ? 2 : 4));
+      v_lds(e, STEP, x, type, i, i + STEP_LANES);
+      EACH_STEP e[k] = v_fma(e[k], to_y, down);
+      v_falling_exp2s(e, STEP);
+      if (o->backward) v_sts(powers, STEP, GK_F32, i, i + STEP_LANES, e);
+      EACH_STEP sums = v_add(sums, e[k]);
+    }
+    for (int64_t i = steps; i < whole; i += LANES) {
+      e[0] = v_fma(v_ld(x, type, i, whole), to_y, down);
+      v_falling_exp2s(e, 1);
+      if (o->backward) v_store(powers + i, e[0]);
+      sums = v_add(sums, e[0]);
+    }
+    if (o->backward) v_st(powers, GK_F32, whole, n, tail);
     float sum = v_sum(sums);
-    vf chosen = v_ld(at(x, type, target), type, 0, 1);
-    float logit[LANES];
-    v_store(logit, chosen);
-    o->loss[r] = (float)(log((double)sum) + ((double)max - (double)logit[0]));
+    o->loss[r] = (float)(log((double)sum) + ln2 * ((double)high - (double)log2e * (double)logit[0]));
     if (!o->backward) continue;
-    float scale = o->scale[0];
-    vf each = v_set(scale / sum);
-    for (int64_t i = 0; i < n; i += LANES)
-      v_st(x, type, i, n, v_mul(v_exp(v_sub(v_ld(x, type, i, n), shift)), each));
-    v_st(at_w(x, type, target), type, 0, 1, v_fma(v_exp(v_sub(chosen, shift)), each, v_set(-scale)));
+
+    const float scale = o->scale[0];
+    const vf each = v_set(scale / sum);
+    v_store(chosen, v_fma(v_set(powers[target]), each, v_set(-scale)));
+    for (int64_t i = 0; i < n; i += STEP_LANES) {
+      v_lds(e, STEP, powers, GK_F32, i, n);
+      EACH_STEP e[k] = v_mul(e[k], each);
+      v_sts(x, STEP, type, i, n, e);
+    }
+    v_st(at_w(x, type, target), type, 0, 1, v_load(chosen));
   }
 }

@@ -23,6 +23,15 @@ enum { LANES = 16 };
 #define INLINED static __attribute__((unused))
 #endif
 
+// v_sum adds lane i to i+8, then i to i+4, i+2 and i+1; v_sum8 does all but the first.
+#if GK_LEVEL > 0
+INLINED float v_sum8(__m256 x) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+#endif
+
 #if GK_LEVEL == 2
 
 typedef __m512 vf;
@@ -50,28 +59,57 @@ INLINED vf v_keep(vf x, int lo, int hi, vf fill) {
   return _mm512_mask_blend_ps(v_mask(hi) & (__mmask16)~v_mask(lo), fill, x);
 }
 
+// v_widen puts each word into the upper half of its lane by one shuffle; to extend and shift takes two
+// instructions.
 INLINED vf v_widen(__m256i x) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+  const __m512i place = _mm512_set_epi32(15 << 16, 14 << 16, 13 << 16, 12 << 16, 11 << 16, 10 << 16, 9 << 16, 8 << 16,
+                                         7 << 16, 6 << 16, 5 << 16, 4 << 16, 3 << 16, 2 << 16, 1 << 16, 0);
+  return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, place, _mm512_castsi256_si512(x)));
 }
-INLINED __m256i v_narrow(vf x) {
-  __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
-  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
-  __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-  __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-  up = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), up, quiet);
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
+// v_rounded has the bf16 of each lane in its upper half, and anything in its lower.
+INLINED __m512i v_rounded(vf x) {
+  __m512i bits = _mm512_castps_si512(x), up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+  // Ties go to even: an odd upper half is rounded up by one more.
+  up = _mm512_mask_add_epi32(up, _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000)), up, _mm512_set1_epi32(1));
+  return _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
 }
+INLINED __m256i v_narrow(vf x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(v_rounded(x), 16)); }
 INLINED vf v_load_bf16(const gk_bf16 *p) { return v_widen(_mm256_loadu_si256((const __m256i *)p)); }
 INLINED void v_store_bf16(gk_bf16 *p, vf x) { _mm256_storeu_si256((__m256i *)p, v_narrow(x)); }
+
+INLINED void v_load_bf16_pair(const gk_bf16 *p, vf *x) {
+  __m512i both = _mm512_loadu_si512(p);
+  x[0] = v_widen(_mm512_castsi512_si256(both));
+  x[1] = v_widen(_mm512_extracti64x4_epi64(both, 1));
+}
+INLINED void v_store_bf16_pair(gk_bf16 *p, const vf *x) {
+#ifdef GK_CONVERTS
+  // The instruction rounds as v_rounded does but for denormal numbers, which it takes for zeros.
+  enum { DENORMAL = 0x20 };
+  if (__builtin_expect((_mm512_fpclass_ps_mask(x[0], DENORMAL) | _mm512_fpclass_ps_mask(x[1], DENORMAL)) == 0, 1)) {
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
+    return;
+  }
+#endif
+  const __m512i odd = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23,
+                                       21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  _mm512_storeu_si512(p, _mm512_permutex2var_epi16(v_rounded(x[0]), odd, v_rounded(x[1])));
+}
 
 // v_scale is x·2^n for the n of t = 1.5·2^23 + n, rounded once.
 INLINED vf v_scale(vf x, vf t, vf n) {
   (void)t;
   return _mm512_scalef_ps(x, n);
 }
+// v_scale_16ths is x·2^⌊n⌋ for the n of t = 1.5·2^19 + n, a number of sixteenths.
+INLINED vf v_scale_16ths(vf x, vf t, vf n) { return v_scale(x, t, n); }
+// v_look_up is the number of table that the last four bits of each lane of t name.
+INLINED vf v_look_up(const float *table, vf t) {
+  return _mm512_permutexvar_ps(_mm512_castps_si512(t), _mm512_loadu_ps(table));
+}
 
-INLINED void v_halves(vf x, float *lo_plus_hi) {
-  _mm256_storeu_ps(lo_plus_hi, _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+INLINED float v_sum(vf x) {
+  return v_sum8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
 INLINED float v_max_across(vf x) { return _mm512_reduce_max_ps(x); }
 
@@ -140,18 +178,32 @@ INLINED void v_store_bf16(gk_bf16 *p, vf x) {
 }
 
 // In two steps, the first of which is exact, because 2^n itself may be no float.
-INLINED __m256 v_scale8(__m256 x, __m256 t) {
-  __m256i n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(0x4b400000));
+INLINED __m256 v_scale8(__m256 x, __m256i n) {
   __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half), bias = _mm256_set1_epi32(127);
   x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
   return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
+// v_count is the n of t = 1.5·2^(23−bits) + n in units of 2^−bits.
+INLINED __m256i v_count(__m256 t, int bits) {
+  return _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(0x4b400000 - (bits << 23)));
+}
 INLINED vf v_scale(vf x, vf t, vf n) {
   (void)n;
-  return BOTH(v_scale8(x.a, t.a), v_scale8(x.b, t.b));
+  return BOTH(v_scale8(x.a, v_count(t.a, 0)), v_scale8(x.b, v_count(t.b, 0)));
 }
+INLINED vf v_scale_16ths(vf x, vf t, vf n) {
+  (void)n;
+  return BOTH(v_scale8(x.a, _mm256_srai_epi32(v_count(t.a, 4), 4)), v_scale8(x.b, _mm256_srai_epi32(v_count(t.b, 4), 4)));
+}
+INLINED __m256 v_look_up8(const float *table, __m256 t) {
+  __m256i i = _mm256_castps_si256(t);
+  __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), i);
+  __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), i);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
+}
+INLINED vf v_look_up(const float *table, vf t) { return BOTH(v_look_up8(table, t.a), v_look_up8(table, t.b)); }
 
-INLINED void v_halves(vf x, float *lo_plus_hi) { _mm256_storeu_ps(lo_plus_hi, _mm256_add_ps(x.a, x.b)); }
+INLINED float v_sum(vf x) { return v_sum8(_mm256_add_ps(x.a, x.b)); }
 INLINED float v_max_across(vf x) {
   float m[8];
   _mm256_storeu_ps(m, _mm256_max_ps(x.a, x.b));
@@ -197,21 +249,34 @@ INLINED float v_power_of_two(int n) {
   memcpy(&f, &bits, sizeof f);
   return f;
 }
-INLINED vf v_scale(vf x, vf t, vf n) {
-  (void)n;
+INLINED uint32_t v_word(float x) {
+  uint32_t word;
+  memcpy(&word, &x, sizeof word);
+  return word;
+}
+INLINED vf v_scale_by(vf x, vf t, int bits) {
   vf r;
   for (int i = 0; i < LANES; i++) {
-    int32_t bits;
-    memcpy(&bits, &t.x[i], sizeof bits);
     // A NaN has no exponent; the unsigned difference keeps its overflow defined.
-    int e = (int32_t)((uint32_t)bits - 0x4b400000u), half = e >> 1;
+    int e = (int32_t)(v_word(t.x[i]) - (0x4b400000u - ((uint32_t)bits << 23))) >> bits, half = e >> 1;
     r.x[i] = x.x[i] * v_power_of_two(half) * v_power_of_two((int)((uint32_t)e - (uint32_t)half));
   }
   return r;
 }
+INLINED vf v_scale(vf x, vf t, vf n) {
+  (void)n;
+  return v_scale_by(x, t, 0);
+}
+INLINED vf v_scale_16ths(vf x, vf t, vf n) {
+  (void)n;
+  return v_scale_by(x, t, 4);
+}
+INLINED vf v_look_up(const float *table, vf t) { EACH(table[v_word(t.x[i]) & 15]); }
 
-INLINED void v_halves(vf x, float *lo_plus_hi) {
-  for (int i = 0; i < 8; i++) lo_plus_hi[i] = x.x[i] + x.x[i + 8];
+INLINED float v_sum(vf x) {
+  float s[8];
+  for (int i = 0; i < 8; i++) s[i] = x.x[i] + x.x[i + 8];
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 INLINED float v_max_across(vf x) {
   float m = x.x[0];
@@ -220,13 +285,6 @@ INLINED float v_max_across(vf x) {
 }
 
 #endif
-
-// v_sum adds lane i to i+8, then i to i+4, i+2 and i+1.
-INLINED float v_sum(vf x) {
-  float s[8];
-  v_halves(x, s);
-  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
 
 INLINED vf v_load_bf16_part(const gk_bf16 *p, int n) {
   gk_bf16 all[LANES] = {0};
@@ -260,30 +318,103 @@ INLINED void v_st(void *p, int type, int64_t i, int64_t n, vf x) {
   else v_store_part(q, (int)(n - i), x);
 }
 
+// Where arithmetic rather than memory is the limit, a kernel takes STEP vectors at once, one instruction
+// after the other for all of them: chains that depend on nothing but themselves keep all units busy,
+// while the processor sees too few of them ahead if they follow each other. Half as many registers
+// hold only one.
+#if GK_LEVEL == 2
+enum { STEP = 4 };
+#else
+enum { STEP = 1 };
+#endif
+enum { STEP_LANES = STEP * LANES };
+
+// EACH_OF is a statement for each k of `many` vectors, which the compiler knows.
+#define EACH_OF(many) \
+  GK_UNROLL           \
+  for (int k = 0; k < (many); k++)
+
+// EACH_STEP is a statement for each vector of a step.
+#define EACH_STEP EACH_OF(STEP)
+
+// v_lds and v_sts are v_ld and v_st of `many` vectors.
+INLINED void v_lds(vf *x, int many, const void *p, int type, int64_t i, int64_t n) {
+  const int full = n - i >= many * LANES;
+#if GK_LEVEL == 2
+  if (type == GK_BF16 && many % 2 == 0 && full) {
+    GK_UNROLL
+    for (int k = 0; k < many; k += 2) v_load_bf16_pair((const gk_bf16 *)p + i + k * LANES, x + k);
+    return;
+  }
+#endif
+  if (full) EACH_OF(many) x[k] = v_ld(p, type, i + k * LANES, i + many * LANES);
+  else EACH_OF(many) x[k] = v_ld(p, type, i + k * LANES, n);
+}
+INLINED void v_sts(void *p, int many, int type, int64_t i, int64_t n, const vf *x) {
+  const int full = n - i >= many * LANES;
+#if GK_LEVEL == 2
+  if (type == GK_BF16 && many % 2 == 0 && full) {
+    GK_UNROLL
+    for (int k = 0; k < many; k += 2) v_store_bf16_pair((gk_bf16 *)p + i + k * LANES, x + k);
+    return;
+  }
+#endif
+  if (full) EACH_OF(many) v_st(p, type, i + k * LANES, i + many * LANES, x[k]);
+  else EACH_OF(many) v_st(p, type, i + k * LANES, n, x[k]);
+}
+
+// prefetch asks for the lines of some bytes from p on.
+INLINED void prefetch(const void *p, int64_t bytes) {
+  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch((const char *)p + b);
+}
+
 // at is the address of element i.
 INLINED const void *at(const void *p, int type, int64_t i) {
   return (const char *)p + i * (type == GK_BF16 ? 2 : 4);
 }
 INLINED void *at_w(void *p, int type, int64_t i) { return (char *)p + i * (type == GK_BF16 ? 2 : 4); }
 
-// v_exp is e^x to 1e-7: x = n·ln 2 + r, and e^r by a polynomial that interpolates (e^r−1−r)/r² at
-// the Chebyshev nodes of |r| ≤ ln 2 / 2. A NaN stays one, −∞ gives 0 and what is too large ∞.
-INLINED vf v_exp(vf x) {
-  const float magic = 12582912.0f; // 1.5·2^23: adding it rounds to an integer
-  x = v_min(v_set(89.0f), v_max(v_set(-104.0f), x));
-  vf t = v_fma(x, v_set(1.44269504f), v_set(magic));
-  vf n = v_sub(t, v_set(magic));
-  vf r = v_fnma(n, v_set(0x1.62e4p-1f), x); // ln 2 in two parts: the first product is exact
-  r = v_fnma(n, v_set(0x1.7f7d1cp-20f), r);
-  vf p = v_fma(v_set(0x1.6d113cp-10f), r, v_set(0x1.120ba2p-7f));
-  p = v_fma(p, r, v_set(0x1.55551ap-5f));
-  p = v_fma(p, r, v_set(0x1.5554dcp-3f));
-  p = v_fma(p, r, v_set(0.5f));
-  p = v_fma(p, v_mul(r, r), r);
-  return v_scale(v_add(p, v_set(1.0f)), t, n);
+static const float V_ROOTS[LANES] = { // 2^(i/16)
+    0x1p+0f,        0x1.0b5586p+0f, 0x1.172b84p+0f, 0x1.2387a6p+0f, 0x1.306fep+0f,  0x1.3dea64p+0f,
+    0x1.4bfdaep+0f, 0x1.5ab07ep+0f, 0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f,
+    0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
+static const float V_SIXTEENTH = 0x1.8p19f; // adding it rounds to a sixteenth
+
+// v_exps turns each of `many` vectors into e^x to 1e-7: x = n·ln 2 + r, where n is a whole number of
+// sixteenths. 2^(n mod 1) is looked up, and e^r is 1 + r + r²·(a line through (e^r−1−r)/r² at the
+// Chebyshev nodes of |r| ≤ ln 2 / 32). A NaN stays one, −∞ gives 0 and what is too large ∞.
+INLINED void v_exps(vf *x, int many) {
+  vf t[STEP], n[STEP], root[STEP], square[STEP], p[STEP];
+  EACH_OF(many) x[k] = v_max(v_set(-104.0f), x[k]);
+  EACH_OF(many) x[k] = v_min(v_set(89.0f), x[k]);
+  EACH_OF(many) t[k] = v_fma(x[k], v_set(1.44269504f), v_set(V_SIXTEENTH));
+  EACH_OF(many) n[k] = v_sub(t[k], v_set(V_SIXTEENTH));
+  EACH_OF(many) root[k] = v_look_up(V_ROOTS, t[k]);
+  EACH_OF(many) x[k] = v_fnma(n[k], v_set(0x1.62ep-1f), x[k]); // ln 2 in two parts: the first product is exact
+  EACH_OF(many) x[k] = v_fnma(n[k], v_set(0x1.0bfbe8p-15f), x[k]);
+  EACH_OF(many) p[k] = v_fma(v_set(0x1.55565cp-3f), x[k], v_set(0x1.000148p-1f));
+  EACH_OF(many) square[k] = v_mul(x[k], x[k]);
+  EACH_OF(many) p[k] = v_fma(p[k], square[k], x[k]);
+  EACH_OF(many) p[k] = v_fma(p[k], root[k], root[k]);
+  EACH_OF(many) x[k] = v_scale_16ths(p[k], t[k], n[k]);
 }
 
-// v_exp2 is 2^x, as v_exp is e^x: r = x − n is exact, and (2^r−1)/r interpolated.
+// v_falling_exp2s turns each of `many` vectors into 2^x, as v_exps does e^x, for x below 2^17. r = x − n
+// is exact, and (2^r−1)/r a parabola.
+INLINED void v_falling_exp2s(vf *x, int many) {
+  vf t[STEP], n[STEP], root[STEP], p[STEP];
+  EACH_OF(many) x[k] = v_max(v_set(-151.0f), x[k]);
+  EACH_OF(many) t[k] = v_add(x[k], v_set(V_SIXTEENTH));
+  EACH_OF(many) n[k] = v_sub(t[k], v_set(V_SIXTEENTH));
+  EACH_OF(many) root[k] = v_look_up(V_ROOTS, t[k]);
+  EACH_OF(many) x[k] = v_sub(x[k], n[k]);
+  EACH_OF(many) p[k] = v_fma(v_set(0x1.c6b29ap-5f), x[k], v_set(0x1.ebff92p-3f));
+  EACH_OF(many) p[k] = v_fma(p[k], x[k], v_set(0x1.62e43p-1f));
+  EACH_OF(many) x[k] = v_mul(x[k], root[k]);
+  EACH_OF(many) p[k] = v_fma(p[k], x[k], root[k]);
+  EACH_OF(many) x[k] = v_scale_16ths(p[k], t[k], n[k]);
+}
+// v_exp2 is 2^x to 1e-7: x = n + r for a whole n, and (2^r−1)/r is interpolated.
 INLINED vf v_exp2(vf x) {
   const float magic = 12582912.0f;
   x = v_min(v_set(129.0f), v_max(v_set(-151.0f), x));
