@@ -27,14 +27,16 @@ MODELS = {
     "qwen3": transformers.Qwen3Config(**SHAPE, head_dim=32, tie_word_embeddings=False),
     "llama": transformers.LlamaConfig(**SHAPE, tie_word_embeddings=True),
 }
-# How far losses may be from the plain ones, relatively. Two ranks round their bf16 gradients apart; without bf16,
-# clipping or decay they they were off by 3e-4 to 1e-3 in fp32, and by 7e-4 where fp32 stood for bf16.
+# How far losses may be from the plain ones, relatively. Without clipping or decay they were off by 3e-4 to
+# 1e-3 in fp32, and by 7e-4 where fp32 stood for bf16. Two ranks round their bf16 gradients apart, and a
+# compiled block rounds less often between its operations.
 LIMITS = {"f32": 2e-5, "bf16": 5e-4}
+COMPILED_LIMITS = {"f32": 2e-5, "bf16": 1e-3}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--eager", action="store_true", help="leave torch.compile out, which takes a minute")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out, which takes minutes")
     eager_only = parser.parse_args().eager
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -50,9 +52,10 @@ def main():
             for flags in [[]] if eager_only else [[], ["--compile"]]:
                 what = " ".join([family, precision, f"{micro_batches} micro-batches", *flags])
                 case = peer(task, flags)
+                limit = (COMPILED_LIMITS if flags else LIMITS)[precision]
                 off = max(abs(g / w - 1) for g, w in zip(case["losses"], want, strict=True))
-                print(f"{what}: losses off by {off:.1e}, at most {LIMITS[precision]:.0e}", flush=True)
-                if off > LIMITS[precision]:
+                print(f"{what}: losses off by {off:.1e}, at most {limit:.0e}", flush=True)
+                if off > limit:
                     sys.exit(f"{what}: {case['losses']} where plain training has {want}")
                 if len(case["seconds"]) != STEPS - 2 or len(case["peak_bytes"]) != RANKS:
                     sys.exit(f"{what}: not all was measured: {case}")

@@ -130,7 +130,7 @@ def build(start, precision, world, on, compiled):
     model.train()
     loss_of = cross_entropy
     if compiled:
-        # The forward alone, so that FSDP2's hooks stay outside of the graph, as they do in torchtitan.
+        # The forward alone, so that FSDP2's hooks stay outside of the graph.
         for block in model.model.layers:
             block.forward = torch.compile(block.forward, fullgraph=True, dynamic=False)
         loss_of = torch.compile(cross_entropy, fullgraph=True, dynamic=False)
