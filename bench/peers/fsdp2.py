@@ -1,4 +1,4 @@
-"""Training steps with PyTorch's FSDP2, eager or compiled, as a task says: python fsdp2.py --task FILE [--compile].
+"""Training steps with PyTorch's FSDP2, eager or compiled, as a task says: python fsdp2.py --task FILE [--compile] [--unlock-mkl].
 
 The step is what the FSDP2 tutorial and torchtitan do: transformers' model with SDPA, built on the
 meta device; each block and the rest a group of fully_shard; fp32 master weights, which in bf16 are
@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 
+import mkl
 import numpy as np
 import ranks
 import torch
@@ -32,12 +33,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", required=True, help="what to do, as gofsdp bench writes it")
     parser.add_argument("--compile", action="store_true", help="torch.compile each block and the loss")
+    parser.add_argument("--unlock-mkl", action="store_true", help="let MKL take its kernels for Intel's CPUs on any CPU")
     options = parser.parse_args()
 
     task = ranks.read_task(options.task)
     case = the_case(task["work"])
     if options.compile:
         prepare_compiler()
+    if options.unlock_mkl:
+        mkl.unlock()
     world = case["ranks"]
     by_rank = ranks.run(train, world, task, case, options.compile)
 
