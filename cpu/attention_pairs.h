@@ -102,6 +102,21 @@ static void pack_along(const head *h, const void *src, int64_t begin, uint32_t *
 // along_size is the pairs that pack_along writes.
 INLINED int64_t along_size(int padded) { return (padded + PANEL - 1) / PANEL * PANEL * (int64_t)(KEYS / 2); }
 
+// seen is which of 32 keys from `key` on a row that sees keys [first, end) sees, a bit each.
+INLINED uint32_t seen(int64_t first, int64_t end, int64_t key) {
+  int64_t lo = first - key, hi = end - key;
+  uint32_t below = hi >= PANEL ? 0xffffffff : hi <= 0 ? 0 : (1u << hi) - 1;
+  uint32_t before = lo >= PANEL ? 0xffffffff : lo <= 0 ? 0 : (1u << lo) - 1;
+  return below & ~before;
+}
+
+// all_seen says whether each of many rows sees all 32 keys from `key` on.
+INLINED int all_seen(const int64_t *first, const int64_t *end, int many, int64_t key) {
+  int all = 1;
+  for (int i = 0; i < many; i++) all &= first[i] <= key && end[i] >= key + PANEL;
+  return all;
+}
+
 // v_weight is 2^x to 2e-7 for x from −126 to 127, exact at 0, 0 for −127 and below, and a NaN where x is
 // one or ∞. Adding n to the exponent is a twentieth of all faster than v_scale, and weights that small
 // are nothing beside the largest of their row, which is 1.

@@ -1,6 +1,9 @@
 // Attention by the bf16 dot product, backward: as attention_backward.h does it, but for the numbers, and
 // for scores, which never leave the registers: both products of 4 rows and 32 keys fill 16 sums, which
 // become P and S there. Both are rounded to bf16 when they meet the next matrix.
+//
+// Reached as attention_pairs_forward.h says: 72-77 % of the peak, 69-73 % out of the caches; twice as
+// fast as fp32 multiply-adds.
 
 enum {
   QUAD = 4,                // rows of scores at once
@@ -127,13 +130,7 @@ INLINED void score_quad(const memory_backward *m, int i, int key, int64_t base, 
   GK_UNROLL
   for (int r = 0; r < QUAD; r++) {
     vf lse = v_set(m->lse[i + r]), d = v_set(m->d[i + r]);
-    uint32_t sees = 0xffffffff;
-    if (masked) {
-      int64_t lo = m->first[i + r] - base - key, hi = m->end[i + r] - base - key;
-      uint64_t below = hi >= PANEL ? 0xffffffff : hi <= 0 ? 0 : (1u << hi) - 1;
-      uint64_t before = lo >= PANEL ? 0xffffffff : lo <= 0 ? 0 : (1u << lo) - 1;
-      sees = (uint32_t)(below & ~before);
-    }
+    uint32_t sees = masked ? seen(m->first[i + r], m->end[i + r], base + key) : 0;
     GK_UNROLL
     for (int j = 0; j < 2; j++) {
       p[r][j] = v_weight(_mm512_fmsub_ps(p[r][j], v_set(scale), lse));
@@ -163,9 +160,7 @@ static __attribute__((noinline)) void score_strip_backward(const memory_backward
   for (int key = from; key < to; key += PANEL)
     for (int quad = i; quad < i + STRIP; quad += QUAD) {
       const uint32_t *keys = b->keys + key * depth, *values = b->values + key * depth;
-      int whole = 1;
-      for (int r = quad; r < quad + QUAD; r++) whole &= m->first[r] <= base + key && m->end[r] >= base + key + PANEL;
-      if (whole) score_quad(m, quad, key, base, keys, values, depth, scale, 0);
+      if (all_seen(m->first + quad, m->end + quad, QUAD, base + key)) score_quad(m, quad, key, base, keys, values, depth, scale, 0);
       else score_quad(m, quad, key, base, keys, values, depth, scale, 1);
     }
 }
