@@ -2,7 +2,7 @@
 // for scores, which never leave the registers: both products of 4 rows and 32 keys fill 16 sums, which
 // become P and S there. Both are rounded to bf16 when they meet the next matrix.
 //
-// Reached as attention_pairs_forward.h says: 72-77 % of the peak, 69-73 % out of the caches; twice as
+// Reached as attention_pairs_forward.h says: 71-76 % of the peak, 69-73 % out of the caches; twice as
 // fast as fp32 multiply-adds.
 
 enum {

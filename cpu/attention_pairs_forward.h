@@ -3,7 +3,7 @@
 // have been summed; Out is rounded once.
 //
 // Reached on a Zen 5 core (525 GFLOP/s by the dot product) at two sequences of 512 and 12 heads of 64 on
-// 2: 64-67 % of that by the useful half of the scores, 60-63 % with all data out of the caches, and 72-75 %
+// 2: 63-67 % of that by the useful half of the scores, 61-63 % with all data out of the caches, and 70-74 %
 // at heads of 128; fp32 multiply-adds on the same data took 1.9 times as long. Of the time, scores
 // take a third at 95 % of the peak and values as much at 90 %, weights a fifth, the rest waits for rows.
 

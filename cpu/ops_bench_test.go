@@ -22,7 +22,7 @@ const (
 )
 
 // BenchmarkOperations reports of each operation, at the best level, the median of GFLOP/s and GB/s by its
-// Cost, and the share of the limit that binds it: attention of the peak of fp32 multiply-adds, all
+// Cost, and the share of the limit that binds it: attention of the peak of products of its type, all
 // others of the memory's triad, which operations that fit the caches exceed. Limits are measured just
 // before and after.
 //
@@ -38,7 +38,7 @@ func BenchmarkOperations(b *testing.B) {
 					limit := func() float64 {
 						switch op.(type) {
 						case *device.Attention, *device.AttentionBackward:
-							return k.peakFLOPS(device.F32, 50*time.Millisecond)
+							return k.peakFLOPS(typ, 50*time.Millisecond)
 						}
 						return k.peakBandwidth(triadTraffic, 64<<20, 50*time.Millisecond)
 					}
