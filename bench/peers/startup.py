@@ -10,4 +10,6 @@ if torch.cuda.is_available():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 first_step()
+# Who leaves the group while another is still in it can end with an abort.
+dist.barrier()
 dist.destroy_process_group()
