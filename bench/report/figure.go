@@ -170,9 +170,24 @@ func condense(all []Figure) []Figure {
 // Summary is the table of all figures of a set that are compared with
 // something, those of many cases by their worst.
 func (s *Set) Summary() string {
+	return s.tableOf(func(*scenario.Result, *Figure) bool { return true })
+}
+
+// Judged is the part of the summary that has targets, and the start-up, which
+// has none.
+func (s *Set) Judged() string {
+	return s.tableOf(func(r *scenario.Result, f *Figure) bool {
+		return f.Firm != 0 || r.Scenario.Work.Kind == scenario.Startup
+	})
+}
+
+func (s *Set) tableOf(shown func(*scenario.Result, *Figure) bool) string {
 	t := newTable("scenario", "figure", ">median (low–high)", ">pairs", ">firm", ">aim", "verdict")
 	for _, r := range s.Results {
 		for _, f := range condense(figures(r)) {
+			if !shown(r, &f) {
+				continue
+			}
 			name := f.Name()
 			if f.alike > 1 {
 				name += fmt.Sprintf(", the worst of %d", f.alike)

@@ -231,8 +231,13 @@ func TestTheSummaryStandsBetweenTheMarkers(t *testing.T) {
 	if head != "# It\n\nSee `<!-- bench:begin -->`.\n" || tail != "\n\nThe end.\n" {
 		t.Errorf("what is around the markers has changed:\n%s", texts[0])
 	}
-	if !strings.HasSuffix(middle, "\n\n"+set.Summary()) || !strings.Contains(middle, "(example/README.md)") || strings.Contains(middle, "old") {
+	if !strings.HasSuffix(middle, "\n\n"+set.Judged()) || !strings.Contains(middle, "(example/README.md)") || strings.Contains(middle, "old") {
 		t.Errorf("between the markers stands\n%s", middle)
+	}
+	for line := range strings.Lines(middle) {
+		if strings.HasSuffix(line, "| shown   |\n") && !strings.Contains(line, "startup") {
+			t.Errorf("without a target stands there %s", line)
+		}
 	}
 	if texts[0] != texts[1] {
 		t.Errorf("done twice it gives another text (-once +twice):\n%s", cmp.Diff(texts[0], texts[1]))

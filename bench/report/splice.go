@@ -10,14 +10,14 @@ import (
 )
 
 // The markers in a page of somebody else's, each on a line of its own, between
-// which a set's summary stands.
+// which the figures of a set stand that have targets.
 const (
 	beginMarker = "<!-- bench:begin -->"
 	endMarker   = "<!-- bench:end -->"
 )
 
-// Splice replaces what stands between the markers in the file by the summary of
-// the set, and a link to its page. The file is written whole or not at all, and
+// Splice replaces what stands between the markers in the file by the figures of
+// the set that are judged, and a link to its page. The file is written whole or not at all, and
 // not at all where nothing changes; its markers are there once each.
 func (s *Set) Splice(file string) error {
 	text, err := os.ReadFile(file)
@@ -41,7 +41,7 @@ func (s *Set) Splice(file string) error {
 	}
 	var out bytes.Buffer
 	out.Write(text[:from+len(beginMarker)])
-	fmt.Fprintf(&out, "\nOn %s; [all tables and charts](%s).\n\n%s", s.machine(), filepath.ToSlash(page), s.Summary())
+	fmt.Fprintf(&out, "\nOn %s; [all tables and charts](%s).\n\n%s", s.machine(), filepath.ToSlash(page), s.Judged())
 	out.Write(text[to:])
 	if bytes.Equal(out.Bytes(), text) {
 		return nil
