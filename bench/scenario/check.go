@@ -119,6 +119,12 @@ func (w *Work) check(wrong func(key, format string, args ...any)) {
 			wrong(n.key, "is not for work of kind %s; remove it", w.Kind)
 		}
 	}
+	switch {
+	case w.Kind == Collectives && w.Ranks == 1:
+		wrong("work.ranks", "is 1; collectives need at least 2")
+	case w.Kind == Operations && w.Ranks > 1:
+		wrong("work.ranks", "is %d; operations are measured on 1", w.Ranks)
+	}
 	if w.Warm < 0 || w.Warm > 0 && w.Kind == Startup {
 		wrong("work.warm", "is %d; write how many repetitions are not counted, of a start-up none", w.Warm)
 	}

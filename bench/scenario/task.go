@@ -1,5 +1,15 @@
 package scenario
 
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
 // TaskFormat is the format of tasks and samples.
 const TaskFormat = 1
 
@@ -36,6 +46,63 @@ type Optimizer struct {
 	Eps         float64 `json:"eps"`
 	WeightDecay float64 `json:"weight_decay"`
 	Clip        float64 `json:"clip"`
+}
+
+// ReadTask reads a task, as a side that is gofsdp does. All mistakes that can be
+// seen before the model and the files are opened are in the error, each a line of
+// its own with file and key.
+func ReadTask(path string) (*Task, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	t := new(Task)
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(t); err != nil {
+		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	var mistakes []error
+	wrong := func(key, format string, args ...any) {
+		mistakes = append(mistakes, fmt.Errorf("%s: %s: %w", path, key, fmt.Errorf(format, args...)))
+	}
+	if t.Format != TaskFormat {
+		wrong("format", "is %d; this is gofsdp of format %d", t.Format, TaskFormat)
+	}
+	if dir, err := os.Stat(filepath.Dir(t.Out)); t.Out == "" || err != nil || !dir.IsDir() {
+		wrong("out", "is %q; name a file to write to, in a directory that is there", t.Out)
+	}
+	if t.Work.Kind == Startup {
+		wrong("work.kind", "is %s, which is a command of its own, without a task", Startup)
+	} else {
+		t.Work.check(wrong)
+	}
+	if t.Work.Kind == Steps {
+		t.Optimizer.check(wrong)
+	}
+	return t, errors.Join(mistakes...)
+}
+
+// check tells what is wrong with the optimizer. Its numbers are computed with as
+// fp32, so what counts is what they are then.
+func (o *Optimizer) check(wrong func(key, format string, args ...any)) {
+	for _, x := range []struct {
+		key   string
+		value float64
+		right bool
+		want  string
+	}{
+		{"lr", o.LR, o.LR > 0, "more than 0"},
+		{"beta1", o.Beta1, o.Beta1 >= 0 && float32(o.Beta1) < 1, "from 0 to below 1"},
+		{"beta2", o.Beta2, o.Beta2 >= 0 && float32(o.Beta2) < 1, "from 0 to below 1"},
+		{"eps", o.Eps, float32(o.Eps) > 0, "more than 0"},
+		{"weight_decay", o.WeightDecay, o.WeightDecay >= 0, "at least 0"},
+		{"clip", o.Clip, o.Clip >= 0, "at least 0, which clips nothing"},
+	} {
+		if !x.right {
+			wrong("optimizer."+x.key, "is %g; write a number, %s", x.value, x.want)
+		}
+	}
 }
 
 // Sample is what one run of a side measured.

@@ -51,8 +51,12 @@ func (c *benchSideCommand) Run(a *app) error {
 // steps measures training steps.
 func (s *side) steps(a *app) ([]scenario.Case, error) {
 	w, o := s.Work, s.Optimizer
+	cases, err := s.cases()
+	if err != nil {
+		return nil, err
+	}
 	x := bench.StepSettings{
-		Cases: s.cases, Model: w.Model, Length: w.Length, Sequences: w.Sequences, Precision: s.precision(), Threads: w.Threads,
+		Cases: cases, Model: w.Model, Length: w.Length, Sequences: w.Sequences, Precision: s.precision(), Threads: w.Threads,
 		Start: s.Start, Tokens: s.Tokens,
 		Optimizer: fsdp.Optimizer{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: o.WeightDecay}, LR: o.LR, Clip: o.Clip,
 		Warm: w.Warm, Reading: peakReading,
