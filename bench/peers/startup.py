@@ -4,12 +4,12 @@ import os
 
 import torch
 import torch.distributed as dist
+from ranks import leave
 from tiny import first_step
 
 if torch.cuda.is_available():
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 first_step()
-# Who leaves the group while another is still in it can end with an abort.
 dist.barrier()
-dist.destroy_process_group()
+leave()
