@@ -57,6 +57,7 @@ func (w variant) options() (o Options, sequences int) {
 	}
 	o = w.Options
 	o.Mesh, o.Seqs, o.SeqLen, o.HeadRows = Mesh{nodes, w.ranks / nodes}, sequences/w.ranks/w.micros, 7, 5
+	o.MicroBatches = w.micros
 	return o, sequences
 }
 
@@ -78,7 +79,7 @@ type outcomes map[string]outcome
 
 func (all outcomes) of(t *testing.T, w variant, steps, sequences int) outcome {
 	o, _ := w.options()
-	o.Seqs = sequences / w.ranks / w.micros
+	o.Seqs, o.MicroBatches = sequences/w.ranks/w.micros, 0 // gradients last
 	key := fmt.Sprintf("%+v %d", o, sequences)
 	if _, ok := all[key]; !ok {
 		all[key] = trained(t, o, steps, sequences, nil)

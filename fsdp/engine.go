@@ -22,6 +22,8 @@ type Engine struct {
 	bound  map[*Program]*program
 	flight *Flight
 
+	passing bool // gradients that do not last are there
+
 	logits []float32 // [Decoding.Seqs,Vocab]: of each sequence's newest token
 	cached []int     // rows in each sequence's caches
 }
@@ -231,7 +233,8 @@ func (e *Engine) Whole(unit int) ([]float32, error) {
 	return e.at(p.flat(p.whole[unit], device.F32, 0, p.Units[unit].Len)).F32(), nil
 }
 
-// Grad returns a parameter's gradient in place, where the plan keeps it whole.
+// Grad returns a parameter's gradient in place, where the plan keeps it whole: if
+// it does not last, from its micro-batch until the update.
 func (e *Engine) Grad(name string) []float32 {
 	s := e.Plan.slot(name)
 	return e.at(e.Plan.gradient(s.Unit, extent{s.Off, s.Off + s.Len()})).F32()
@@ -246,6 +249,7 @@ func (e *Engine) run(p *Program) error {
 	if b == nil {
 		return nil // nothing to do on this mesh
 	}
+	e.pass(p)
 	for i := range b.ops {
 		o := &b.ops[i]
 		for _, w := range o.waits {
@@ -263,6 +267,26 @@ func (e *Engine) run(p *Program) error {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return nil
+}
+
+// pass follows gradients that do not last from program to program. An update that
+// does not find them is the caller's mistake.
+func (e *Engine) pass(p *Program) {
+	if e.Plan.accumulates() {
+		return
+	}
+	switch p {
+	case &e.Plan.Micro[0]:
+		e.passing = true
+	case &e.Plan.Reduce, &e.Plan.Norm, &e.Plan.Agree:
+	case &e.Plan.Update:
+		if !e.passing {
+			panic("fsdp: an update whose gradients are gone: it comes behind its micro-batch, and nothing but Agree between them")
+		}
+		e.passing = false
+	default:
+		e.passing = false
+	}
 }
 
 // sync waits for all streams. Of several that failed the computation's error
@@ -303,8 +327,11 @@ func (e *Engine) MicroBatch(b Batch, scale float32, first bool) error {
 }
 
 func (e *Engine) micro(first bool) *Program {
-	if first {
+	switch {
+	case first:
 		return &e.Plan.Micro[0]
+	case !e.Plan.accumulates():
+		panic("fsdp: a second micro-batch, for a plan whose steps have one")
 	}
 	return &e.Plan.Micro[1]
 }

@@ -20,7 +20,7 @@ func TestTheVerifierMissesNoCollectiveThatIsMissing(t *testing.T) {
 		for _, mesh := range []Mesh{{1, 4}, {2, 2}} {
 			for i, late := range []bool{false, true, true, false} {
 				for rank := range mesh.Size() {
-					o := Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Rank: rank, Strategy: s, LateReduce: late}
+					o := Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Rank: rank, Strategy: s, LateReduce: late, MicroBatches: rank % 2}
 					if i > 1 {
 						o.Offload = offloads[rank%len(offloads)]
 					}
@@ -56,8 +56,9 @@ func TestTheVerifierMissesNoWaitThatIsMissing(t *testing.T) {
 	faults := 0
 	for _, s := range Strategies() {
 		for prefetch, offload := range slices.Concat(offloads, []Offload{OffloadNone, OffloadNone, OffloadNone}) {
+			micros := prefetch % 2
 			prefetch %= 3
-			p, err := NewPlan(Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{2, 2}, Strategy: s, Prefetch: prefetch, Offload: offload})
+			p, err := NewPlan(Options{Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{2, 2}, Strategy: s, Prefetch: prefetch, Offload: offload, MicroBatches: micros})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,6 +124,9 @@ func TestRankTranscripts(t *testing.T) {
 		}
 		if d.HasArg("offload") {
 			o.Offload, o.Prefetch = OffloadAll, 1
+		}
+		if d.HasArg("once") {
+			o.MicroBatches = 1
 		}
 		p, err := NewPlan(o)
 		if err != nil {

@@ -14,14 +14,14 @@ type MemoryRow struct {
 }
 
 // Memory returns the arenas by kind, in the order in which they are laid out. The
-// rows add up to Bytes.
+// rows add up to Bytes; of what shares the tails there is one.
 func (p *Plan) Memory() []MemoryRow {
 	var rows []MemoryRow
 	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, Inputs, Tables, Outputs, Caches} {
 		var n int64
 		var host bool
 		for _, b := range p.Buffers {
-			if b.Kind == k {
+			if b.Kind == k && b.Lasts {
 				n += align(b.Bytes)
 				host = b.In == device.Pinned // all of a kind lie together, or apart as ranks read them
 			}
@@ -35,7 +35,11 @@ func (p *Plan) Memory() []MemoryRow {
 		scratch += a.Bytes - a.Scratch
 	}
 	if scratch > 0 {
-		rows = append(rows, MemoryRow{Activations, scratch, false})
+		kind := Activations
+		if p.Train && !p.accumulates() {
+			kind = Sharing
+		}
+		rows = append(rows, MemoryRow{kind, scratch, false})
 	}
 	return rows
 }

@@ -84,6 +84,11 @@ type Options struct {
 	Prefetch int
 	// Offload says what is kept in the host's memory.
 	Offload Offload
+	// MicroBatches is how many a rank has in each step, where the plan is for that
+	// many alone; 0: any number. The gradients of a single one take no memory
+	// before they are written, nor once the update has read them; from the
+	// micro-batch to the update, the engine may then run nothing else.
+	MicroBatches int
 	// LateReduce adds up whole gradients over the micro-batches of a step and
 	// reduces them once at its end: fewer collectives, more memory.
 	LateReduce bool
@@ -109,6 +114,9 @@ func (o *Options) check() error {
 	}
 	if o.Mesh.Across < 0 || o.Mesh.Within < 0 || o.Rank < 0 || o.Rank >= o.Mesh.Size() {
 		bad("there is no rank %d in a mesh of %d x %d", o.Rank, o.Mesh.Across, o.Mesh.Within)
+	}
+	if o.MicroBatches < 0 {
+		bad("a step cannot have %d micro-batches", o.MicroBatches)
 	}
 	if o.Prefetch < 0 {
 		bad("weights cannot be gathered %d units ahead", o.Prefetch)
@@ -136,6 +144,10 @@ func (o *Options) check() error {
 	}
 	return errors.Join(errs...)
 }
+
+// accumulates reports whether a step may have several micro-batches, so that
+// gradients last from one to the next.
+func (o *Options) accumulates() bool { return o.MicroBatches != 1 }
 
 // headRows returns the rows of logits that exist at once.
 func (o *Options) headRows() int {

@@ -10,8 +10,9 @@ import (
 // Kind groups buffers by what they are for.
 type Kind string
 
-// The kinds of buffers. Activations live within one program and share memory;
-// all others keep what they hold.
+// The kinds of buffers. Activations live within one program, gradients of a
+// single micro-batch until their update; such share memory. All others keep what
+// they hold.
 const (
 	Parameters  Kind = "parameters (master, f32)"
 	ComputeCopy Kind = "parameters (compute)"
@@ -22,6 +23,9 @@ const (
 	Outputs     Kind = "losses, norms, logits"
 	Caches      Kind = "key-value caches"
 	Activations Kind = "activations"
+
+	// Sharing is of no buffer, but of a row of Memory.
+	Sharing Kind = "activations and gradients"
 )
 
 // Buffer is a piece of an arena.
@@ -29,12 +33,13 @@ type Buffer struct {
 	Name  string
 	Kind  Kind
 	Bytes int64
+	Lasts bool          // else it shares the arena's tail, where its life is placed
 	In    device.Memory // whose arena
 	Off   int64         // from the arena's start
 }
 
 // Arena is a rank's memory of one kind. What lasts comes first; the tail, from
-// Scratch on, is shared by the programs' activations.
+// Scratch on, is shared by all that does not.
 type Arena struct{ Bytes, Scratch int64 }
 
 // Step is one operation of a Program.
@@ -53,8 +58,6 @@ type Step struct {
 type Program struct {
 	Name  string
 	Steps []Step
-
-	from, to device.Buf // its activations are Buffers[from:to]
 }
 
 // Plan is every buffer and every operation of a run's steps. It is made by
@@ -68,7 +71,8 @@ type Plan struct {
 	Arenas [device.Memories]Arena
 
 	// Micro holds forward and backward of a micro-batch: [0] for a step's
-	// first, which overwrites gradients, [1] for the others, which add.
+	// first, which overwrites gradients, [1] for the others, which add, where
+	// there are any.
 	Micro      [2]Program
 	Reduce     Program // what of the gradients is added up over ranks only at the step's end
 	Norm       Program // squared norms of the gradients, by unit and finest shard
@@ -114,10 +118,11 @@ func NewPlan(o Options) (*Plan, error) {
 	}
 	p.state()
 	p.inputs()
-	lasting := len(p.Buffers)
 	if o.Train {
 		p.Micro[0] = p.program("micro-batch (first)", p.micro(false))
-		p.Micro[1] = p.program("micro-batch", p.micro(true))
+		if o.accumulates() {
+			p.Micro[1] = p.program("micro-batch", p.micro(true))
+		}
 		p.Reduce = p.program("reduce", p.reduce)
 		p.Norm = p.program("norm", p.norm)
 		p.Update = p.program("update", p.update)
@@ -138,7 +143,7 @@ func NewPlan(o Options) (*Plan, error) {
 		p.Prefill = p.program("prefill", p.decoding(0, o.Decoding.Prefill))
 		p.Decode = p.program("decode", p.decoding(1, 1))
 	}
-	p.layOut(lasting)
+	p.layOut()
 	for _, prog := range p.Programs() {
 		if err := p.verify(prog); err != nil {
 			return nil, err
@@ -147,7 +152,8 @@ func NewPlan(o Options) (*Plan, error) {
 	return p, nil
 }
 
-// Programs returns those that the plan contains.
+// Programs returns those that the plan contains, those of a step first and in
+// the order in which it runs them.
 func (p *Plan) Programs() []*Program {
 	var list []*Program
 	for _, prog := range []*Program{&p.Micro[0], &p.Micro[1], &p.Reduce, &p.Norm, &p.Agree, &p.Update, &p.Refresh, &p.Evaluation, &p.Prefill, &p.Decode} {
@@ -181,6 +187,7 @@ func (p *Plan) buffer(name string, kind Kind, bytes int64) device.Buf {
 func (p *Plan) keep(name string, kind Kind, typ device.DType, n int) device.Tensor {
 	t := device.Tensor{Type: typ, Len: int64(n)}
 	t.Buf = p.buffer(name, kind, t.Bytes())
+	p.Buffers[t.Buf-1].Lasts = true
 	return t
 }
 
@@ -205,7 +212,9 @@ func (p *Plan) state() {
 	}
 	for _, u := range p.Units {
 		n := p.held(u.Len, p.rows.end).len()
-		p.grad = append(p.grad, p.keep(u.Name+" gradient", Gradients, device.F32, p.held(u.Len, p.rows.between).len()).Buf)
+		grad := p.keep(u.Name+" gradient", Gradients, device.F32, p.held(u.Len, p.rows.between).len()).Buf
+		p.Buffers[grad-1].Lasts = p.accumulates()
+		p.grad = append(p.grad, grad)
 		p.m = append(p.m, p.offload(p.Offload.optimizer(), p.keep(u.Name+" first moment", Moments, device.F32, n)))
 		p.v = append(p.v, p.offload(p.Offload.optimizer(), p.keep(u.Name+" second moment", Moments, device.F32, n)))
 	}

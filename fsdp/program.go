@@ -19,16 +19,15 @@ type builder struct {
 	weights  map[int]device.Buf // by unit: gathered weights
 	segments []segment          // of a program that goes from unit to unit
 	ahead    bool               // what is emitted may run ahead of the segments before
-	grads    map[int]device.Buf // by unit: whole gradients of this micro-batch, where those do not last
+	grads    map[int]device.Buf // by unit: whole gradients that this micro-batch has begun
 }
 
 // program collects what emit emits.
 func (p *Plan) program(name string, emit func(*builder)) Program {
-	prog := Program{Name: name, from: device.Buf(len(p.Buffers))}
+	prog := Program{Name: name}
 	b := &builder{plan: p, prog: &prog, written: map[string]bool{}, weights: map[int]device.Buf{}, grads: map[int]device.Buf{}}
 	emit(b)
 	b.flatten()
-	prog.to = device.Buf(len(p.Buffers))
 	return prog
 }
 
@@ -47,14 +46,9 @@ func (b *builder) Weight(param string) device.Tensor {
 // Grad implements model.Emitter.
 func (b *builder) Grad(param string) (device.Tensor, bool) {
 	s, p := b.plan.slot(param), b.plan
-	buf, add := p.grad[s.Unit], b.written[param]
-	if p.rows.between.has(sharded) {
-		buf = b.gradient()
-	} else {
-		add = add || b.add
-	}
+	add := b.written[param] || b.add && !p.rows.between.has(sharded)
 	b.written[param] = true
-	return p.flat(buf, device.F32, s.Off, s.Len()), add
+	return p.flat(b.gradient(), device.F32, s.Off, s.Len()), add
 }
 
 // Value implements model.Emitter.

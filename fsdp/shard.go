@@ -131,18 +131,24 @@ func (b *builder) stored(t, on device.Tensor) {
 }
 
 // gradient returns the buffer of the unit's whole gradient of this micro-batch.
-// What lies between parameters is zeroed as it begins: it is added up too.
+// Where it does not last, what lies between parameters is zeroed as it begins: it
+// is added up too, and counts in the norm.
 func (b *builder) gradient() device.Buf {
 	if buf := b.grads[b.unit]; buf != 0 {
 		return buf
 	}
-	u := b.plan.Units[b.unit]
-	t := b.Value("whole gradient", device.F32, u.Len)
-	for _, g := range u.gaps() {
-		b.Emit("reduce", &device.Fill{Dst: t.Slice(int64(g.from), int64(g.len())), N: g.len()})
+	p, u := b.plan, b.plan.Units[b.unit]
+	buf := p.grad[b.unit]
+	if p.rows.between.has(sharded) {
+		buf = b.Value("whole gradient", device.F32, u.Len).Buf
 	}
-	b.grads[b.unit] = t.Buf
-	return t.Buf
+	if !p.Buffers[buf-1].Lasts {
+		for _, g := range u.gaps() {
+			b.Emit("reduce", &device.Fill{Dst: p.flat(buf, device.F32, g.from, g.len()), N: g.len()})
+		}
+	}
+	b.grads[b.unit] = buf
+	return buf
 }
 
 // settle ends a unit's backward: a gradient that does not last is added up over

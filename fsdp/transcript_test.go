@@ -23,6 +23,9 @@ func TestTranscripts(t *testing.T) {
 		if d.HasArg("bf16") {
 			o.Type = device.BF16
 		}
+		if d.HasArg("once") {
+			o.MicroBatches = 1
+		}
 		var r string
 		d.MaybeScanArgs(t, "recompute", &r)
 		o.Recompute = Recompute(r)

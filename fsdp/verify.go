@@ -1,7 +1,6 @@
 package fsdp
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,7 +19,8 @@ import (
 //   - a result that nothing reads, or that is overwritten before anything has
 //     read it, as where a sum should have gone on and begins anew;
 //   - an operation whose operands overlap though it cannot work in place;
-//   - what the program leaves undone or does beside: see duty.
+//   - what the program leaves undone or does beside: see duty;
+//   - a gradient that is gone before the programs of the step that are to find it.
 func (p *Plan) verify(prog *Program) error {
 	if err := p.verifySums(prog); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (p *Plan) verify(prog *Program) error {
 			}
 			if b := p.Buffers[o.T.Buf-1]; o.T.Off < 0 || o.T.Off+o.T.Bytes() > b.Bytes {
 				return fail(o, "it lies outside of %s", b.Name)
-			} else if a := p.Arenas[b.In]; b.Off+b.Bytes > a.Bytes || b.Off != align(b.Off) || b.Kind == Activations && b.Off < a.Scratch {
+			} else if a := p.Arenas[b.In]; b.Off+b.Bytes > a.Bytes || b.Off != align(b.Off) || !b.Lasts && b.Off < a.Scratch {
 				return fail(o, "%s lies outside of its part of the arena, or is not aligned", b.Name)
 			}
 		}
@@ -58,7 +58,7 @@ func (p *Plan) verify(prog *Program) error {
 			if !s.read(r, o.T.Buf) {
 				return fail(o, "it reads %s, which was not written, or was overwritten since", p.Buffers[o.T.Buf-1].Name)
 			}
-			if o.T.Buf <= s.lasting {
+			if p.Buffers[o.T.Buf-1].Kind != Activations {
 				read = append(read, r)
 			}
 		}
@@ -68,7 +68,7 @@ func (p *Plan) verify(prog *Program) error {
 			}
 			b, r := p.Buffers[o.T.Buf-1], p.span(*o.T)
 			if b.Kind != Activations {
-				if !covers(d.writes, r) {
+				if !slices.ContainsFunc(d.writes, func(s span) bool { return s.from <= r.from && r.to <= s.to }) {
 					return fail(o, "the program may not write to %s there", b.Name)
 				}
 				// Gradients are sums; a reduction over two axes goes over them twice.
@@ -79,10 +79,21 @@ func (p *Plan) verify(prog *Program) error {
 			if lost := s.unread(r); lost != 0 && (o.Access == device.Write || lost != o.T.Buf) {
 				return fail(o, "it overwrites %s, which nothing has read", p.Buffers[lost-1].Name)
 			}
-			s.write(r, o, step.Cut == "gather" || slices.Contains(byProducts, o.Name))
+			// Scratch leaves nothing that could be read.
+			x := piece{span: r, buf: o.T.Buf, fresh: true, unread: step.Cut != "gather" && !slices.Contains(byProducts, o.Name)}
+			if o.Scratch {
+				x = piece{span: r}
+			}
+			s.put(x)
 		}
 	}
 	var errs []error
+	_, left := p.passed(prog)
+	for _, t := range left {
+		if !s.read(p.span(t), t.Buf) {
+			errs = append(errs, fmt.Errorf("fsdp: program %s does not leave %s to those that follow", prog.Name, p.Buffers[t.Buf-1].Name))
+		}
+	}
 	for m, a := range p.Arenas {
 		if b := s.unread(span{a.Scratch, a.Bytes}.in(device.Memory(m))); b != 0 {
 			errs = append(errs, fmt.Errorf("fsdp: program %s does not read %s", prog.Name, p.Buffers[b-1].Name))
@@ -102,7 +113,7 @@ func (p *Plan) verify(prog *Program) error {
 }
 
 // duty is what a program has to do with what lasts. It reads at least all of
-// reads; it writes all of writes and nothing else.
+// reads; it writes all of writes and nothing else, and no operation to two of them.
 type duty struct{ reads, writes []span }
 
 func (p *Plan) duty(prog *Program) (d duty) {
@@ -118,7 +129,7 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		return list
 	}
 	// Gaps between parameters belong to no program but Norm and Update, which
-	// find zeros there.
+	// find zeros there, and to the micro-batch whose gradients do not last.
 	params := func(units []device.Buf, typ device.DType) (list []span) {
 		for i, u := range p.Units {
 			for _, slot := range u.Slots {
@@ -158,8 +169,16 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		d.writes = []span{p.span(p.loss)}
 		if p.rows.between.has(sharded) {
 			d.writes = append(d.writes, whole(p.grad)...)
-		} else {
-			d.writes = append(d.writes, params(p.grad, device.F32)...)
+			break
+		}
+		d.writes = append(d.writes, params(p.grad, device.F32)...)
+		if p.accumulates() {
+			break
+		}
+		for i, u := range p.Units {
+			for _, g := range u.gaps() {
+				d.writes = append(d.writes, p.span(p.gradient(i, g)))
+			}
 		}
 	case &p.Reduce:
 		// The first reduction leaves the most; what follows lies within.
@@ -203,6 +222,28 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		}
 	}
 	return d
+}
+
+// passed returns the gradients that prog finds, and those that it has to leave to
+// the programs that follow, of a step whose gradients do not last.
+func (p *Plan) passed(prog *Program) (found, left []device.Tensor) {
+	if p.accumulates() {
+		return nil, nil
+	}
+	for i, u := range p.Units[:len(p.grad)] {
+		between, end := p.gradient(i, p.held(u.Len, p.rows.between)), p.gradient(i, p.held(u.Len, p.rows.end))
+		switch prog {
+		case &p.Micro[0]:
+			left = append(left, between)
+		case &p.Reduce:
+			found, left = append(found, between), append(left, end)
+		case &p.Norm, &p.Agree:
+			found, left = append(found, end), append(left, end)
+		case &p.Update:
+			found = append(found, end)
+		}
+	}
+	return found, left
 }
 
 // accesses returns op's operands. A loss without a backward leaves its logits as
@@ -321,12 +362,10 @@ func covers(spans []span, r span) bool {
 
 // shadow is what a program's memory would hold: pieces side by side in the
 // order of their addresses. Where there is none, nothing is known.
-type shadow struct {
-	pieces  []piece
-	lasting device.Buf // the last buffer that is no activation
-}
+type shadow struct{ pieces []piece }
 
-// piece is bytes that hold what was written to a buffer.
+// piece is bytes that hold what was written to a buffer; of none, 0, what cannot
+// be read.
 type piece struct {
 	span
 	buf    device.Buf
@@ -336,23 +375,26 @@ type piece struct {
 
 // shadow returns the memory as prog finds it. What lasts is there, but no
 // results, and a step's first micro-batch finds no gradients; its others find
-// sums that must be read before they may be overwritten.
+// sums that must be read before they may be overwritten. Of what does not last
+// there is what the programs before have to leave.
 func (p *Plan) shadow(prog *Program) (*shadow, error) {
 	s, ends := &shadow{}, [device.Memories]int64{}
 	for i, b := range p.Buffers {
-		if b.Kind == Activations {
-			break
+		if !b.Lasts {
+			continue
 		}
-		s.lasting = device.Buf(i + 1)
 		if b.Kind != Outputs && (b.Kind != Gradients || prog != &p.Micro[0]) {
-			s.pieces = append(s.pieces, piece{span: b.span(), buf: s.lasting, unread: b.Kind == Gradients && prog == &p.Micro[1]})
+			s.put(piece{span: b.span(), buf: device.Buf(i + 1), unread: b.Kind == Gradients && prog == &p.Micro[1]})
 		}
 		if b.Off < ends[b.In] || b.Off+b.Bytes > p.Arenas[b.In].Scratch || b.Off != align(b.Off) {
 			return nil, fmt.Errorf("fsdp: %s does not lie behind what comes before it, aligned and within what lasts", b.Name)
 		}
 		ends[b.In] = b.Off + b.Bytes
 	}
-	slices.SortFunc(s.pieces, func(a, b piece) int { return cmp.Compare(a.from, b.from) })
+	found, _ := p.passed(prog)
+	for _, t := range found {
+		s.put(piece{span: p.span(t), buf: t.Buf})
+	}
 	return s, nil
 }
 
@@ -423,13 +465,8 @@ func (s *shadow) done(r span) bool {
 // the embedding is looked up, and never what lies between parameters.
 var byProducts = []string{"Sum", "RStd", "QRStd", "KRStd", "LSE"}
 
-// write puts an operand's result in the place of what was there. Scratch
-// leaves nothing that could be read.
-func (s *shadow) write(r span, o device.Operand, mayStayUnread bool) {
-	from, to := s.at(r)
-	if o.Scratch {
-		s.pieces = slices.Delete(s.pieces, from, to)
-		return
-	}
-	s.pieces = slices.Replace(s.pieces, from, to, piece{span: r, buf: o.T.Buf, fresh: true, unread: !mayStayUnread})
+// put puts a piece in the place of what was there.
+func (s *shadow) put(x piece) {
+	from, to := s.at(x.span)
+	s.pieces = slices.Replace(s.pieces, from, to, x)
 }

@@ -21,22 +21,25 @@ func shapes(t testing.TB) map[string]*Plan {
 		typ          device.DType
 		recompute    Recompute
 		offload      Offload
+		micros       int
 	}{
-		{true, false, device.F32, RecomputeNone, OffloadNone},
-		{true, true, device.BF16, RecomputeSelective, OffloadOptimizer},
-		{false, false, device.BF16, RecomputeBlock, OffloadNone},
-		{false, true, device.F32, RecomputeSelective, OffloadAll},
+		{true, false, device.F32, RecomputeNone, OffloadNone, 0},
+		{true, true, device.BF16, RecomputeSelective, OffloadOptimizer, 0},
+		{false, false, device.BF16, RecomputeBlock, OffloadNone, 0},
+		{false, true, device.F32, RecomputeSelective, OffloadAll, 0},
+		{true, true, device.F32, RecomputeNone, OffloadAll, 1},
+		{false, false, device.BF16, RecomputeBlock, OffloadNone, 1},
 	} {
 		cfg := small(c.tied)
 		cfg.QKNorm, cfg.Layers = c.qkNorm, 2
 		p, err := NewPlan(Options{
-			Model: cfg, Type: c.typ, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Recompute: c.recompute, Offload: c.offload,
+			Model: cfg, Type: c.typ, Train: true, Eval: true, Seqs: 2, SeqLen: 16, HeadRows: 20, Recompute: c.recompute, Offload: c.offload, MicroBatches: c.micros,
 			Decoding: Decoding{Seqs: 2, CacheLen: 24, Prefill: 5},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m[fmt.Sprintf("tied %v, q/k norm %v, %s, recompute %s, offload %s", c.tied, c.qkNorm, c.typ, c.recompute, c.offload)] = p
+		m[fmt.Sprintf("tied %v, q/k norm %v, %s, recompute %s, offload %s, micro-batches %d", c.tied, c.qkNorm, c.typ, c.recompute, c.offload, c.micros)] = p
 	}
 	return m
 }
@@ -185,8 +188,9 @@ func readers(prog *Program, t device.Tensor) (n int) {
 	return n
 }
 
-// lifeOf returns the steps in which a program uses the first bytes of a buffer.
-func lifeOf(prog *Program, b device.Buf, bytes int64) life {
+// lifeOf returns the steps in which a program uses the first bytes of a buffer, or
+// holds it for the programs behind it.
+func lifeOf(p *Plan, prog *Program, b device.Buf, bytes int64) life {
 	l := life{buf: b, first: -1}
 	for i, s := range prog.Steps {
 		for _, o := range device.Operands(s.Op) {
@@ -199,32 +203,43 @@ func lifeOf(prog *Program, b device.Buf, bytes int64) life {
 			l.last = i
 		}
 	}
+	if p.Buffers[b-1].Kind == Gradients {
+		if prog == &p.Micro[0] {
+			l.last = len(prog.Steps) - 1
+		} else {
+			l.first = 0
+		}
+	}
 	return l
 }
 
 func TestTwoLivesAtOneAddressAreFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	planted := 0
+	planted, gradients := 0, 0
 	for name, p := range shapes(t) {
 		for k, prog := range p.Programs() {
 			used := map[device.Buf]bool{}
 			for _, s := range prog.Steps {
 				for _, o := range device.Operands(s.Op) {
-					used[o.T.Buf] = p.Buffers[o.T.Buf-1].Kind == Activations
+					used[o.T.Buf] = !p.Buffers[o.T.Buf-1].Lasts
 				}
 			}
-			for a, activation := range used {
+			for a, placed := range used {
 				for b, other := range used {
 					// Of gathered weights, what lies first is done with before the rest.
 					n := min(p.Buffers[a-1].Bytes, p.Buffers[b-1].Bytes)
-					x, y := lifeOf(prog, a, n), lifeOf(prog, b, n)
+					x, y := lifeOf(p, prog, a, n), lifeOf(p, prog, b, n)
 					together := x.first <= y.last && y.first <= x.last
 					// All pairs would take long; those that meet at one step are the
 					// likeliest mistake.
-					if !activation || !other || a >= b || !together || x.last != y.first && y.last != x.first && r.IntN(8) > 0 {
+					gradient := p.Buffers[a-1].Kind == Gradients || p.Buffers[b-1].Kind == Gradients
+					if !placed || !other || a >= b || !together || x.last != y.first && y.last != x.first && !gradient && r.IntN(8) > 0 {
 						continue
 					}
 					planted++
+					if gradient {
+						gradients++
+					}
 					if err := verifyAfter(p, k, func(q *Plan, _ *Program) { q.Buffers[b-1].Off = q.Buffers[a-1].Off }); err == nil {
 						t.Errorf("%s: %s (steps %d to %d) and %s (%d to %d) of program %s share memory and nothing is found wrong", name,
 							p.Buffers[a-1].Name, x.first, x.last, p.Buffers[b-1].Name, y.first, y.last, prog.Name)
@@ -235,7 +250,69 @@ func TestTwoLivesAtOneAddressAreFound(t *testing.T) {
 			}
 		}
 	}
-	if planted < 500 {
+	if planted < 500 || gradients < 100 {
+		t.Errorf("only %d faults were planted, %d of them with gradients", planted, gradients)
+	}
+}
+
+// What the programs of a step do between the micro-batch and the update must leave
+// its gradients as they are, and others need not.
+func TestAGradientThatIsOverwrittenBeforeItsUpdateIsFound(t *testing.T) {
+	planted := 0
+	for _, s := range Strategies() {
+		for rank := range 4 {
+			p, err := NewPlan(Options{
+				Model: twoBlocks(true), Type: device.F32, Train: true, Eval: true, Seqs: 1, SeqLen: 8, Mesh: Mesh{2, 2}, Rank: rank,
+				Strategy: s, Offload: OffloadAll, MicroBatches: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, prog := range p.Programs() {
+				for u := range p.Units {
+					// The end of this rank's part of the gradient, with nothing there that
+					// anybody would miss.
+					e := p.held(p.Units[u].Len, p.rows.end)
+					spoil := func(at int) error {
+						return verifyAfter(p, k, func(q *Plan, prog *Program) {
+							r := q.span(q.gradient(u, extent{e.to - 64, e.to}))
+							b := Buffer{Name: "a stranger", Kind: Activations, Bytes: 256, In: q.Buffers[q.grad[u]-1].In}
+							b.Off = r.from - (Buffer{In: b.In}).span().from
+							q.Buffers = append(q.Buffers, b)
+							x := device.Tensor{Buf: device.Buf(len(q.Buffers)), Type: device.F32, Len: 64}
+							write := Step{Op: &device.Fill{Dst: x, N: 64}, Cut: "gather"}
+							prog.Steps = slices.Insert(prog.Steps, at, write)
+							for i := range prog.Steps {
+								prog.Steps[i].Waits = nil
+							}
+							q.order(prog)
+						})
+					}
+					n := len(prog.Steps)
+					switch prog {
+					case &p.Micro[0], &p.Reduce, &p.Norm, &p.Agree:
+						planted++
+						if err := spoil(n); err == nil || !strings.Contains(err.Error(), "does not leave "+p.Units[u].Name+" gradient") && !strings.Contains(err.Error(), "which nothing has read") {
+							t.Errorf("%s, rank %d: the gradient of %s is overwritten at the end of %s, and found is: %v", s, rank, p.Units[u].Name, prog.Name, err)
+						}
+					case &p.Update:
+						planted++
+						if err := spoil(0); err == nil || !strings.Contains(err.Error(), "was overwritten since") {
+							t.Errorf("%s, rank %d: the gradient of %s is overwritten as the update begins, and found is: %v", s, rank, p.Units[u].Name, err)
+						}
+						if err := spoil(n); err != nil {
+							t.Errorf("%s, rank %d: what lies where the gradient of %s was, after its update, is found wrong: %v", s, rank, p.Units[u].Name, err)
+						}
+					case &p.Evaluation:
+						if err := spoil(n); err != nil {
+							t.Errorf("%s, rank %d: an evaluation where the gradient of %s was is found wrong: %v", s, rank, p.Units[u].Name, err)
+						}
+					}
+				}
+			}
+		}
+	}
+	if planted < 200 {
 		t.Errorf("only %d faults were planted", planted)
 	}
 }
@@ -243,8 +320,8 @@ func TestTwoLivesAtOneAddressAreFound(t *testing.T) {
 func TestWhatLastsAtOneAddressIsFound(t *testing.T) {
 	for name, p := range shapes(t) {
 		for i, b := range p.Buffers {
-			if b.Kind == Activations {
-				break
+			if !b.Lasts {
+				continue
 			}
 			for _, off := range []int64{p.Arenas[b.In].Scratch, b.Off - 4, b.Off - 256} {
 				if i == 0 && off < 0 {
