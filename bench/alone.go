@@ -64,12 +64,12 @@ func timeOf(stream device.Stream, op device.Op) (float64, error) {
 	return best, err
 }
 
-// fill gives the activations that op reads ordinary values: other operations
-// have used their memory since, and where it was for another type its bits may
-// be numbers that take longer to compute with.
+// fill gives ordinary values to what op reads and does not last: other operations
+// have used its memory since, and where it was for another type its bits may be
+// numbers that take longer to compute with.
 func fill(plan *fsdp.Plan, op device.Op) {
 	for _, o := range device.Operands(op) {
-		if o.Access&device.Read == 0 || o.T.Buf == 0 || plan.Buffers[o.T.Buf-1].Kind != fsdp.Activations {
+		if o.Access&device.Read == 0 || o.T.Buf == 0 || plan.Buffers[o.T.Buf-1].Lasts {
 			continue
 		}
 		switch o.T.Type {
@@ -88,7 +88,7 @@ func repeat[E any](dst, pattern []E) {
 	}
 }
 
-// normals are what activations are filled with: normally distributed.
+// normals are what they are filled with: normally distributed.
 var normals, normalsBF16 = func() (f []float32, b []uint16) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 1 << 12 {

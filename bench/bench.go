@@ -161,10 +161,11 @@ func (b *bench) options(typ device.DType, decode bool) fsdp.Options {
 	return o
 }
 
-// trainOptions returns those of a plan that trains on one rank.
+// trainOptions returns those of a plan that trains on one rank, in steps of one
+// micro-batch.
 func trainOptions(c model.Config, typ device.DType, sequences, length int, r fsdp.Recompute) fsdp.Options {
 	return fsdp.Options{
-		Model: c, Type: typ, Train: true, Seqs: sequences, SeqLen: length, Recompute: r, Optimizer: usual,
+		Model: c, Type: typ, Train: true, Seqs: sequences, SeqLen: length, MicroBatches: 1, Recompute: r, Optimizer: usual,
 	}
 }
 

@@ -63,6 +63,7 @@ func (s *StepSettings) Meshes() (all Meshes) {
 func (s *StepSettings) options(c model.Config, x StepCase, rank int) fsdp.Options {
 	o := trainOptions(c, s.Precision, s.Sequences, s.Length, x.Recompute)
 	o.Mesh, o.Rank, o.Strategy, o.Prefetch, o.Optimizer = x.Mesh, rank, x.Strategy, 1, s.Optimizer
+	o.MicroBatches = x.MicroBatches
 	return o
 }
 

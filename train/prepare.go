@@ -67,7 +67,7 @@ func (s Settings) NewPlanOver(ranks, rank int, sharding fsdp.Sharding, cfg model
 	if err := sharding.Over(ranks, &o); err != nil {
 		return nil, err
 	}
-	o.Rank = rank
+	o.Rank, o.MicroBatches = rank, s.Batch/o.Seqs
 	return fsdp.NewPlan(o)
 }
 
