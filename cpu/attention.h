@@ -130,20 +130,24 @@ static void pack_along(const head *h, const void *src, int64_t begin, float *dst
 
 // memory_forward is a thread's scratch: the tile, then as many packed blocks as fit.
 typedef struct {
-  float *q, *out, *scores, *max;
-  float *sum; // [ROWS][LANES]
-  float *blocks;  // each keys then values
-  int64_t *packed; // which block each slot holds, or −1
-  int64_t slots;
+  float *q, *out;        // [ROWS][padded]
+  float *scores, *top;   // [STRIP][SCORES], [STRIP][LANES]
+  float *max, *sum;      // [ROWS], [ROWS][LANES]
+  int64_t *first, *end;  // [ROWS]: keys that a row sees
+  float *blocks;         // each keys then values
+  int64_t slots, *packed; // how many, and which block each slot holds, or −1
 } memory_forward;
 
 static memory_forward forward_memory(const gk_call *c, int thread, int padded) {
   memory_forward m;
   m.packed = gk_pool_scratch(c->ctx->pool, thread);
-  float *f = (float *)(m.packed + MAX_SLOTS);
+  m.first = m.packed + MAX_SLOTS;
+  m.end = m.first + ROWS;
+  float *f = (float *)(m.end + ROWS);
   m.q = f, f += ROWS * padded;
   m.out = f, f += ROWS * padded;
   m.scores = f, f += STRIP * SCORES;
+  m.top = f, f += STRIP * LANES;
   m.max = f, f += ROWS;
   m.sum = f, f += ROWS * LANES;
   m.blocks = f;
@@ -153,44 +157,120 @@ static memory_forward forward_memory(const gk_call *c, int thread, int padded) {
   return m;
 }
 
-// softmax_strip turns scores of keys [base+from, base+to) into powers of two, keeps each row's maximum
-// and sum (a lane each), and scales down what the rows have summed so far.
-static void softmax_strip(const head *h, memory_forward *m, int64_t row, int rows, int in_tile, int64_t base,
-                             int from, int to) {
-  float old[LANES] = {0}, high[LANES] = {0};
-  for (int i = 0; i < rows; i++) {
-    float *s = m->scores + i * SCORES;
-    int64_t lo = first_key(h, row + i) - base, hi = end_key(h, row + i) - base;
-    vf top = v_set(-INFINITY);
-    for (int j = from; j < to; j += LANES) {
-      vf x = v_load(s + j);
-      if (j < lo || j + LANES > hi) {
-        int64_t a = lo - j < LANES ? lo - j : LANES, b = hi - j;
-        x = v_keep(x, a > 0 ? (int)a : 0, b > LANES ? LANES : b > 0 ? (int)b : 0, v_set(-INFINITY));
-        v_store(s + j, x);
-      }
-      top = v_max(top, x);
+// fetch_rows asks for rows [begin, end) of a tensor of queries, to read or to write. A tile's rows lie a few
+// here and a few there, which the hardware's prefetcher does not follow: waiting for them took 4 % of the backward.
+INLINED void fetch_rows(const head *h, const void *tensor, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end && row < h->rows; row++)
+    prefetch(at(tensor, h->type, query(h, row) * h->size), h->size * (h->type == GK_BF16 ? 2 : 4));
+}
+
+// keep_seen keeps the lanes of keys that a row sees, the first of which is key `key`.
+INLINED vf keep_seen(vf x, int64_t first, int64_t end, int64_t key, float fill) {
+  int64_t lo = first - key, hi = end - key;
+  return v_keep(x, lo < 0 ? 0 : lo > LANES ? LANES : (int)lo, hi < 0 ? 0 : hi > LANES ? LANES : (int)hi, v_set(fill));
+}
+
+// all_seen says whether each of many rows sees all of some keys from `key` on.
+INLINED int all_seen(const int64_t *first, const int64_t *end, int many, int64_t key, int keys) {
+  int all = 1;
+  for (int i = 0; i < many; i++) all &= first[i] <= key && end[i] >= key + keys;
+  return all;
+}
+
+// score computes scores of some rows, from row i of the tile on, and 16·vectors keys, from key `key` of the
+// block on, and raises each row's maximum, a lane each, before the scores leave the registers.
+INLINED void score(const memory_forward *m, int i, int key, int64_t base, const float *q, const float *keys, int size,
+                   int padded, int rows, int vectors, int masked) {
+  vf s[STRIP][2];
+  GK_UNROLL
+  for (int r = 0; r < rows; r++)
+    GK_UNROLL
+    for (int j = 0; j < vectors; j++) s[r][j] = v_set(0);
+  for (int64_t k = 0; k < size; k++) {
+    vf bk[2];
+    GK_UNROLL
+    for (int j = 0; j < vectors; j++) bk[j] = v_load(keys + k * PANEL + j * LANES);
+    GK_UNROLL
+    for (int r = 0; r < rows; r++) {
+      vf x = v_set(q[r * padded + k]);
+      GK_UNROLL
+      for (int j = 0; j < vectors; j++) s[r][j] = v_fma(x, bk[j], s[r][j]);
     }
-    float peak = v_max_across(top);
-    old[i] = m->max[in_tile + i];
-    high[i] = old[i] > peak ? old[i] : peak;
   }
-  float shrink[LANES];
+  GK_UNROLL
+  for (int r = 0; r < rows; r++) {
+    const int row = i % STRIP + r;
+    vf top = v_load(m->top + row * LANES);
+    GK_UNROLL
+    for (int j = 0; j < vectors; j++) {
+      if (masked) s[r][j] = keep_seen(s[r][j], m->first[i + r], m->end[i + r], base + key + j * LANES, -INFINITY);
+      v_store(m->scores + row * SCORES + key + j * LANES, s[r][j]);
+      top = v_max(top, s[r][j]);
+    }
+    v_store(m->top + row * LANES, top);
+  }
+}
+
+// score_strip computes scores of up to 8 rows and of keys [from, to) of a block: from is a multiple of 32,
+// to of 16.
+static __attribute__((noinline)) void score_strip(const memory_forward *m, int i, int rows, int64_t base, int from, int to,
+                                                  const float *keys, int size, int padded) {
+  for (int r = 0; r < STRIP; r++) v_store(m->top + r * LANES, v_set(-INFINITY));
+  for (int key = from; key < to; key += TILE_VECTORS * LANES) {
+    const float *panel = keys + key / PANEL * PANEL * (int64_t)size + key % PANEL;
+    for (int row = i; row < i + rows; row += TILE_ROWS) {
+      const float *q = m->q + row * padded;
+      const int many = i + rows - row;
+#define SCORE(r, v, masked) score(m, row, key, base, q, panel, size, padded, r, v, masked)
+#if GK_LEVEL == 2
+      if (many > 4) {
+        if (to - key < PANEL) SCORE(8, 1, 1);
+        else if (all_seen(m->first + row, m->end + row, 8, base + key, PANEL)) SCORE(8, 2, 0);
+        else SCORE(8, 2, 1);
+        continue;
+      }
+#endif
+      if (many > 2) SCORE(4, TILE_VECTORS, 1);
+      else if (many == 2) SCORE(2, TILE_VECTORS, 1);
+      else SCORE(1, TILE_VECTORS, 1);
+#undef SCORE
+    }
+  }
+}
+
+// weigh_strip turns scores of keys [from, to) into weights, powers of two, and keeps each row's maximum and sum
+// (a lane each). Where keys came before, it scales down what the rows have summed so far.
+static __attribute__((noinline)) void weigh_strip(const memory_forward *m, int i, int rows, int from, int to, int padded,
+                                                  int began) {
+  float old[LANES] = {0}, high[LANES] = {0}, shrink[LANES];
+  for (int r = 0; r < rows; r++) {
+    float peak = v_max_across(v_load(m->top + r * LANES));
+    old[r] = m->max[i + r];
+    high[r] = old[r] > peak ? old[r] : peak;
+  }
   v_store(shrink, v_exp2(v_sub(v_load(old), v_load(high))));
-  for (int i = 0; i < rows; i++) {
-    float *s = m->scores + i * SCORES;
-    float *sums = m->sum + (in_tile + i) * LANES;
-    vf shift = v_set(high[i]), sum = v_mul(v_load(sums), v_set(shrink[i]));
-    for (int j = from; j < to; j += LANES) {
-      vf p = v_exp2(v_sub(v_load(s + j), shift));
+  for (int r = 0; r < rows; r++) {
+    float *s = m->scores + r * SCORES, *sums = m->sum + (i + r) * LANES;
+    vf shift = v_set(high[r]), sum = v_mul(v_load(sums), v_set(shrink[r]));
+    int j = from;
+    for (; j + STEP_LANES <= to; j += STEP_LANES) {
+      vf p[STEP];
+      EACH_STEP p[k] = v_sub(v_load(s + j + k * LANES), shift);
+      v_weights(p, STEP);
+      EACH_STEP v_store(s + j + k * LANES, p[k]);
+      EACH_STEP sum = v_add(sum, p[k]);
+    }
+    for (; j < to; j += LANES) {
+      vf p = v_sub(v_load(s + j), shift);
+      v_weights(&p, 1);
       v_store(s + j, p);
       sum = v_add(sum, p);
     }
     v_store(sums, sum);
-    m->max[in_tile + i] = high[i];
-    if (shrink[i] == 1) continue;
-    float *out = m->out + (in_tile + i) * h->padded;
-    for (int d = 0; d < h->padded; d += LANES) v_store(out + d, v_mul(v_load(out + d), v_set(shrink[i])));
+    m->max[i + r] = high[r];
+    if (shrink[r] == 1 || !began) continue;
+    float *out = m->out + (i + r) * padded;
+    for (int d = 0; d < padded; d += LANES) v_store(out + d, v_mul(v_load(out + d), v_set(shrink[r])));
   }
 }
 
@@ -199,11 +279,13 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
   const gk_attention_args *o = h->args;
   int many = (int)(end - begin), padded = h->padded;
   for (int i = 0; i < (many + STRIP - 1) / STRIP * STRIP; i++) {
-    if (i < many) pack_row(m->q + i * padded, at(o->q, h->type, query(h, begin + i) * h->size), h->type, h->size, padded, scale2(o));
-    else memset(m->q + i * padded, 0, (size_t)padded * sizeof *m->q);
-    memset(m->out + i * padded, 0, (size_t)padded * sizeof *m->out);
     m->max[i] = -3.4e38f;
     v_store(m->sum + i * LANES, v_set(0));
+    m->first[i] = m->end[i] = 0;
+    if (i < many) {
+      pack_row(m->q + i * padded, at(o->q, h->type, query(h, begin + i) * h->size), h->type, h->size, padded, scale2(o));
+      m->first[i] = first_key(h, begin + i), m->end[i] = end_key(h, begin + i);
+    } else memset(m->q + i * padded, 0, (size_t)padded * sizeof *m->q);
   }
   // Values that a single tile reads are not worth a copy.
   int in_place = h->type == GK_F32 && h->size == padded && h->rows <= ROWS;
@@ -220,25 +302,28 @@ static void attend(const head *h, memory_forward *m, int64_t begin, int64_t end)
     for (int i = 0; i < many; i += STRIP) {
       int rows = many - i < STRIP ? many - i : STRIP;
       int64_t first, last;
+      if (block == lo / KEYS) {
+        fetch_rows(h, o->q, end + i, end + i + STRIP);
+        fetch_rows(h, o->out, begin + i, begin + i + rows);
+      }
       span(h, begin + i, begin + i + rows, &first, &last);
       if (first >= base + KEYS || last <= base) continue;
       // Scores are made by whole vectors, but weighed only where a row sees the key.
-      int sees = first > base ? (int)(first - base) : 0, from = sees / PANEL * PANEL;
+      int sees = first > base ? (int)(first - base) : 0, from = sees / PANEL * PANEL, began = first < base;
       int end = last < base + KEYS ? (int)(last - base) : KEYS, to = (end + LANES - 1) / LANES * LANES;
-      product(m->scores + from, SCORES, m->q + i * padded, padded, 1, keys + from * h->size, PANEL, PANEL * (int64_t)h->size,
-              h->size, rows, to - from, 0);
-      softmax_strip(h, m, begin + i, rows, i, base, from, to);
+      score_strip(m, i, rows, base, from, to, keys, h->size, padded);
+      weigh_strip(m, i, rows, from, to, padded, began);
       const float *v = in_place ? at(h->v, GK_F32, (base + sees) * h->stride) : values + sees * padded;
       product(m->out + i * padded, padded, m->scores + sees, SCORES, 1, v, in_place ? h->stride : padded, PANEL, end - sees,
-              rows, padded, 1);
+              rows, padded, began);
     }
   }
   for (int i = 0; i < many; i++) {
     int64_t row = query(h, begin + i);
     float sum = v_sum(v_load(m->sum + i * LANES));
+    vf share = v_set(1 / sum);
     for (int d = 0; d < h->size; d += LANES)
-      v_st(at_w(o->out, h->type, row * h->size), h->type, d, h->size,
-           v_div(v_load(m->out + i * padded + d), v_set(sum)));
+      v_st(at_w(o->out, h->type, row * h->size), h->type, d, h->size, v_mul(v_load(m->out + i * padded + d), share));
     if (o->lse) o->lse[row] = (float)(log((double)sum) + LN_2 * m->max[i]);
   }
 }

@@ -107,6 +107,10 @@ INLINED vf v_scale_16ths(vf x, vf t, vf n) { return v_scale(x, t, n); }
 INLINED vf v_look_up(const float *table, vf t) {
   return _mm512_permutexvar_ps(_mm512_castps_si512(t), _mm512_loadu_ps(table));
 }
+// v_raise adds the last bits of t, times 2^shift, to the bits of x.
+INLINED vf v_raise(vf x, vf t, int shift) {
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(t), shift)));
+}
 
 INLINED float v_sum(vf x) {
   return v_sum8(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
@@ -202,6 +206,10 @@ INLINED __m256 v_look_up8(const float *table, __m256 t) {
   return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
 }
 INLINED vf v_look_up(const float *table, vf t) { return BOTH(v_look_up8(table, t.a), v_look_up8(table, t.b)); }
+INLINED __m256 v_raise8(__m256 x, __m256 t, int shift) {
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(t), shift)));
+}
+INLINED vf v_raise(vf x, vf t, int shift) { return BOTH(v_raise8(x.a, t.a, shift), v_raise8(x.b, t.b, shift)); }
 
 INLINED float v_sum(vf x) { return v_sum8(_mm256_add_ps(x.a, x.b)); }
 INLINED float v_max_across(vf x) {
@@ -272,6 +280,14 @@ INLINED vf v_scale_16ths(vf x, vf t, vf n) {
   return v_scale_by(x, t, 4);
 }
 INLINED vf v_look_up(const float *table, vf t) { EACH(table[v_word(t.x[i]) & 15]); }
+INLINED vf v_raise(vf x, vf t, int shift) {
+  vf r;
+  for (int i = 0; i < LANES; i++) {
+    uint32_t bits = v_word(x.x[i]) + (v_word(t.x[i]) << shift);
+    memcpy(&r.x[i], &bits, sizeof bits);
+  }
+  return r;
+}
 
 INLINED float v_sum(vf x) {
   float s[8];
@@ -427,4 +443,22 @@ INLINED vf v_exp2(vf x) {
   p = v_fma(p, r, v_set(0x1.ebfbep-3f));
   p = v_fma(p, r, v_set(0x1.62e43p-1f));
   return v_scale(v_fma(p, r, v_set(1.0f)), t, n);
+}
+
+// v_weights turns each of `many` vectors into 2^x to 2e-7 for x from −126 to 127, exact at 0: x = n + r for a
+// whole n, and (2^r−1)/r is interpolated. It gives 0 for −127 and below, and a NaN where x is ∞ or a NaN that
+// arithmetic made, whose last bits are 0. Adding n to the exponent is faster than to scale, and weights that small
+// are nothing beside the largest of their row, which is 1.
+INLINED void v_weights(vf *x, int many) {
+  vf t[STEP], p[STEP];
+  const vf magic = v_set(12582912.0f); // 1.5·2^23: adding it rounds to an integer, in the lowest bits
+  EACH_OF(many) x[k] = v_max(v_set(-127.0f), x[k]);
+  EACH_OF(many) t[k] = v_add(x[k], magic);
+  EACH_OF(many) x[k] = v_sub(x[k], v_sub(t[k], magic));
+  EACH_OF(many) p[k] = v_fma(v_set(0x1.5ec866p-10f), x[k], v_set(0x1.3cbf6p-7f));
+  EACH_OF(many) p[k] = v_fma(p[k], x[k], v_set(0x1.c6afeep-5f));
+  EACH_OF(many) p[k] = v_fma(p[k], x[k], v_set(0x1.ebfa4cp-3f));
+  EACH_OF(many) p[k] = v_fma(p[k], x[k], v_set(0x1.62e43p-1f));
+  EACH_OF(many) p[k] = v_fma(p[k], x[k], v_set(1.0f));
+  EACH_OF(many) x[k] = v_raise(p[k], t[k], 23);
 }
