@@ -1,4 +1,4 @@
-"""Training steps with PyTorch's FSDP2, eager or compiled, as a task says: python fsdp2.py --task FILE [--compile] [--unlock-mkl].
+"""Training steps with PyTorch's FSDP2, eager or compiled, as a task says: python fsdp2.py --task FILE [--compile] [--tuned].
 
 The step is what the FSDP2 tutorial and torchtitan do: transformers' model with SDPA, built on the
 meta device; each block and the rest a group of fully_shard; fp32 master weights, which in bf16 are
@@ -16,13 +16,13 @@ import shutil
 import sys
 import time
 
-import mkl
 import numpy as np
 import ranks
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import transformers
+import tuned
 from safetensors import safe_open
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -33,15 +33,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", required=True, help="what to do, as gofsdp bench writes it")
     parser.add_argument("--compile", action="store_true", help="torch.compile each block and the loss")
-    parser.add_argument("--unlock-mkl", action="store_true", help="let MKL take its kernels for Intel's CPUs on any CPU")
+    parser.add_argument("--tuned", action="store_true", help="with settings that a user does not have by default, see tuned.py")
     options = parser.parse_args()
 
     task = ranks.read_task(options.task)
     case = the_case(task["work"])
     if options.compile:
         prepare_compiler()
-    if options.unlock_mkl:
-        mkl.unlock()
+    if options.tuned:
+        tuned.tune()
     world = case["ranks"]
     by_rank = ranks.run(train, world, task, case, options.compile)
 
