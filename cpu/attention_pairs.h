@@ -117,18 +117,8 @@ INLINED int all_seen(const int64_t *first, const int64_t *end, int many, int64_t
   return all;
 }
 
-// v_weight is 2^x to 2e-7 for x from −126 to 127, exact at 0, 0 for −127 and below, and a NaN where x is
-// one or ∞. Adding n to the exponent is a twentieth of all faster than v_scale, and weights that small
-// are nothing beside the largest of their row, which is 1.
+// v_weight is v_weights of one vector.
 INLINED vf v_weight(vf x) {
-  const float magic = 12582912.0f; // 1.5·2^23: adding it rounds to an integer, in the lowest bits
-  x = v_max(v_set(-127.0f), x);
-  vf t = v_add(x, v_set(magic));
-  vf r = v_sub(x, v_sub(t, v_set(magic)));
-  vf p = v_fma(v_set(0x1.5ec866p-10f), r, v_set(0x1.3cbf6p-7f));
-  p = v_fma(p, r, v_set(0x1.c6afeep-5f));
-  p = v_fma(p, r, v_set(0x1.ebfa4cp-3f));
-  p = v_fma(p, r, v_set(0x1.62e43p-1f));
-  p = v_fma(p, r, v_set(1.0f));
-  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+  v_weights(&x, 1);
+  return x;
 }

@@ -15,7 +15,8 @@ import (
 
 func TestWhatIsNotFiniteIsNeverLost(t *testing.T) {
 	rng := optest.Rand(t)
-	poisons := []float64{math.NaN(), math.Inf(1), math.Inf(-1)}
+	allOnes := math.Float64frombits(math.MaxUint64) // a NaN, too, as in memory that was filled with 0xff
+	poisons := []float64{math.NaN(), allOnes, math.Inf(1), math.Inf(-1)}
 	var machines []*kernels
 	for _, isa := range levels() {
 		machines = append(machines, pool(t, 1, isa))

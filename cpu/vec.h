@@ -445,15 +445,14 @@ INLINED vf v_exp2(vf x) {
   return v_scale(v_fma(p, r, v_set(1.0f)), t, n);
 }
 
-// v_weights turns each of `many` vectors into 2^x to 2e-7 for x from −126 to 127, exact at 0: x = n + r for a
-// whole n, and (2^r−1)/r is interpolated. It gives 0 for −127 and below, and a NaN where x is ∞ or a NaN that
-// arithmetic made, whose last bits are 0. Adding n to the exponent is faster than to scale, and weights that small
-// are nothing beside the largest of their row, which is 1.
+// v_weights turns each of `many` vectors into 2^x to 2e-7 for x from −126 to 1/2, exact at 0: x = n + r for a
+// whole n, at most 0, and (2^r−1)/r is interpolated. It gives 0 for −127 and below, and keeps a NaN. Adding n to the
+// exponent is faster than to scale, and weights that small are nothing beside the largest of their row, which is 1.
 INLINED void v_weights(vf *x, int many) {
   vf t[STEP], p[STEP];
   const vf magic = v_set(12582912.0f); // 1.5·2^23: adding it rounds to an integer, in the lowest bits
   EACH_OF(many) x[k] = v_max(v_set(-127.0f), x[k]);
-  EACH_OF(many) t[k] = v_add(x[k], magic);
+  EACH_OF(many) t[k] = v_add(v_min(x[k], v_set(0.0f)), magic); // of a NaN n is 0, or its own bits would be added
   EACH_OF(many) x[k] = v_sub(x[k], v_sub(t[k], magic));
   EACH_OF(many) p[k] = v_fma(v_set(0x1.5ec866p-10f), x[k], v_set(0x1.3cbf6p-7f));
   EACH_OF(many) p[k] = v_fma(p[k], x[k], v_set(0x1.c6afeep-5f));
