@@ -63,6 +63,10 @@ func words(size vg.Length, c color.Color, x text.XAlignment, y text.YAlignment) 
 	}
 }
 
+// roomFor is the width that a text may take. Fonts are not in the file, and some
+// that stand in for the one that is measured are a seventh wider.
+func roomFor(style text.Style, words string) vg.Length { return style.Width(words) * 8 / 7 }
+
 // file is the name of the chart's file.
 func (c *chart) file() string { return c.name + ".svg" }
 
@@ -86,7 +90,7 @@ func (c *chart) draw(canvas draw.Canvas) {
 			inner.StrokeLine2(k.line, at.X, at.Y-6, at.X+room, at.Y-6)
 		}
 		inner.FillText(style, vg.Point{X: at.X + room + 6, Y: at.Y}, k.text)
-		at.X += room + 6 + style.Width(k.text) + 22
+		at.X += room + 6 + roomFor(style, k.text) + 22
 	}
 	c.body(draw.Crop(inner, 0, 0, 0, -c.head()))
 }

@@ -59,7 +59,7 @@ func newRowChart(name, title, note string, r rows) chart {
 	c.width = max(chartWidth, labels+values+chartWidth/3)
 	firm, aim := false, false
 	for _, g := range r.groups {
-		c.width = max(c.width, groupStyle.Width(g.title)+2*margin)
+		c.width = max(c.width, roomFor(groupStyle, g.title)+2*margin)
 		for _, x := range g.rows {
 			firm, aim = firm || x.firm != 0, aim || x.aim != 0
 		}
@@ -78,8 +78,8 @@ func newRowChart(name, title, note string, r rows) chart {
 func (r rows) widths() (labels, values vg.Length) {
 	for _, g := range r.groups {
 		for _, x := range g.rows {
-			labels = max(labels, indent+labelStyle.Width(x.label))
-			values = max(values, valueStyle.Width(x.text))
+			labels = max(labels, indent+roomFor(labelStyle, x.label))
+			values = max(values, roomFor(valueStyle, x.text))
 		}
 	}
 	return labels, values
@@ -185,7 +185,7 @@ func (r rowPlotter) mark(c *draw.Canvas, x row, toX func(float64) vg.Length, at 
 		}
 	}
 	// On white, since it may stand on a line of the grid.
-	right := end + 6 + valueStyle.Width(x.text) + 1
+	right := end + 6 + roomFor(valueStyle, x.text) + 1
 	c.FillPolygon(color.White, []vg.Point{{X: end + 5, Y: at - half}, {X: right, Y: at - half}, {X: right, Y: at + half}, {X: end + 5, Y: at + half}})
 	c.FillText(valueStyle, vg.Point{X: end + 6, Y: at + 1}, x.text)
 }
