@@ -20,7 +20,7 @@ func (panicking) PeakFLOPS(device.DType, time.Duration) float64 { panic("out of 
 
 func TestAProgramsMistakeIsRecordedAsTheRunsEnd(t *testing.T) {
 	recorder, _ := recorderIn(t)
-	j := &job{app: recorder.app, cfg: &config.Config{}, run: &train.Run{}, dev: panicking{}, dir: recorder.dir, rec: record.NewRun(), flight: recorder}
+	j := &job{app: recorder.app, cfg: &config.Config{}, run: &train.Run{}, dev: panicking{device.NewReference()}, dir: recorder.dir, rec: record.NewRun(), flight: recorder}
 	j.run.Plan = &fsdp.Plan{}
 	var err error
 	if j.recorder, err = train.NewRecorder(j.dir, time.Now(), nil); err != nil {
