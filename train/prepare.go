@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/gofsdp/gofsdp/checkpoint"
@@ -171,9 +172,13 @@ func SetWeights(e *fsdp.Engine, weights *checkpoint.Weights, seed uint64) error 
 	return e.Refresh()
 }
 
-// Number writes n of a thing: 1 step, 2 steps.
+// Number writes n of a thing: 1 step, 2 steps, 2 batches.
 func Number(n int, thing string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(thing, "ch"):
+		thing += "es"
+	default:
 		thing += "s"
 	}
 	return fmt.Sprintf("%d %s", n, thing)

@@ -106,6 +106,9 @@ func TestOneThingIsNotWrittenAsMany(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+	if got, want := Number(2, "micro-batch"), "2 micro-batches"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 func TestSettingsThatContradictEachOtherAreAllNamed(t *testing.T) {

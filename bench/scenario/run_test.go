@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -109,23 +110,28 @@ func fake(way string, args []string) int {
 	return 0 // "nothing"
 }
 
-// machine is a device of which only the limits are there. All of them are read
-// anew and are higher each time.
+// machine is a device of which only the limits are there. They are higher each
+// time that all are measured, and lower with each of the readings of one time.
 type machine struct {
 	device.Device
-	read *float64
+	read *float64 // how often
+}
+
+func (m machine) limit() float64 {
+	times, more := math.Modf((*m.read - 1) / readings)
+	return 100*(times+1) + 1 - 10*more
 }
 
 func (machine) Info() device.Info { return device.Info{Name: "fake", Threads: 2} }
 func (machine) Close() error      { return nil }
 func (m machine) PeakFLOPS(typ device.DType, d time.Duration) float64 {
 	if d == reading && typ == device.F32 {
-		*m.read += 100
+		*m.read++
 	}
-	return *m.read + 1
+	return m.limit()
 }
-func (m machine) CopyBandwidth(time.Duration) float64  { return *m.read + 1 }
-func (m machine) TriadBandwidth(time.Duration) float64 { return *m.read + 1 }
+func (m machine) CopyBandwidth(time.Duration) float64  { return m.limit() }
+func (m machine) TriadBandwidth(time.Duration) float64 { return m.limit() }
 
 // runner returns a runner of fakes, and what it says.
 func runner(t *testing.T) (*Runner, *bytes.Buffer) {
