@@ -202,27 +202,8 @@ static void store_block(const head *h, memory_backward *m, int64_t block, int64_
   }
 }
 
-// backward_part computes a head: DQ of tiles [tile, tile_end), DK and DV of blocks [block, block_end).
-static void backward_part(const head *h, memory_backward *m, int64_t seq, int64_t kv_head, int64_t tile,
-                             int64_t tile_end, int64_t block, int64_t block_end, int want_dq, int want_dkv) {
-  for (int64_t s = 0; s < m->slots; s++) m->packed[s] = -1;
-  // The rows of earlier positions than the first key see none of the keys.
-  int64_t earliest = block * KEYS * h->group / ROWS;
-  for (int64_t t = tile > earliest ? tile : earliest; t < tile_end; t++) {
-    int64_t begin = t * ROWS, lo, hi;
-    int many = (int)(h->rows - begin < ROWS ? h->rows - begin : ROWS);
-    span(h, begin, begin + many, &lo, &hi);
-    int64_t from = lo / KEYS, to = (hi + KEYS - 1) / KEYS;
-    if (from < block) from = block;
-    if (to > block_end) to = block_end;
-    if (from >= to) continue;
-    load_tile(h, m, begin, many);
-    for (int64_t b = from; b < to; b++) meet(h, m, begin, many, b, want_dq, want_dkv);
-    if (want_dq) store_dq(h, m, begin, many);
-  }
-  if (want_dkv)
-    for (int64_t b = block; b < block_end; b++) store_block(h, m, b, seq, kv_head);
-}
+enum { BACK_ROWS = ROWS };
+#include "attention_backward_parts.h"
 
 // sum_d computes D of up to STRIP rows. Each is one chain in the order in which meet multiplies DOut with
 // a value: a row that sees a single key, whose value is its Out, so gets a score gradient of exactly zero.
@@ -242,33 +223,12 @@ static void sum_d(const gk_attention_args *o, memory_backward *m, int type, int6
 
 static void attention_backward(const gk_call *c, int thread, int threads, int type) {
   const gk_attention_args *o = c->args;
-  int64_t begin, end, item, heads = o->seqs * o->kv_heads;
+  int64_t begin, end;
   memory_backward m = backward_memory(c, thread, (int)((o->head_size + LANES - 1) / LANES * LANES));
   if (c->phase == 0) {
     gk_split(o->seqs * o->seq_len * o->heads, LANES, thread, threads, &begin, &end);
     for (int64_t r = begin; r < end; r += STRIP) sum_d(o, &m, type, r, (int)(end - r < STRIP ? end - r : STRIP));
     return;
   }
-  int64_t rows = o->seq_len * (o->heads / o->kv_heads);
-  int64_t tiles = (rows + ROWS - 1) / ROWS, blocks = (o->seq_len + KEYS - 1) / KEYS;
-  if (blocks <= m.slots && parts(heads, tiles, threads) == 1) {
-    while ((item = gk_next(c, 0)) < heads) {
-      head h = new_head(o, type, item / o->kv_heads, item % o->kv_heads);
-      backward_part(&h, &m, item / o->kv_heads, item % o->kv_heads, 0, tiles, 0, blocks, 1, 1);
-    }
-    return;
-  }
-  // Runs of tiles, so that packed keys serve several; late tiles, which see the most keys, come first.
-  int64_t run = (tiles + 4 * threads - 1) / (4 * threads), runs = (tiles + run - 1) / run;
-  while ((item = gk_next(c, 0)) < heads * runs) {
-    int64_t which = item % heads, first = (runs - 1 - item / heads) * run;
-    head h = new_head(o, type, which / o->kv_heads, which % o->kv_heads);
-    backward_part(&h, &m, which / o->kv_heads, which % o->kv_heads, first, first + run < tiles ? first + run : tiles, 0,
-                  blocks, 1, 0);
-  }
-  while ((item = gk_next(c, 1)) < heads * blocks) { // early blocks are seen by the most rows
-    int64_t which = item % heads, block = item / heads;
-    head h = new_head(o, type, which / o->kv_heads, which % o->kv_heads);
-    backward_part(&h, &m, which / o->kv_heads, which % o->kv_heads, 0, tiles, block, block + 1, 0, 1);
-  }
+  share_backward(c, &m, threads, type);
 }
