@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Op is an operation: a pointer to one of this package's structs. The set is
@@ -51,50 +52,76 @@ type Operand struct {
 	Scratch bool
 }
 
-var tensorType = reflect.TypeFor[Tensor]()
-
 // Operands lists the operands that are present, in the order of the struct.
-// Writing to an Operand's T changes op. It reflects and allocates: for plans,
-// wrappers and tests, not for a step.
+// Writing to an Operand's T changes op. It allocates: for plans, wrappers and
+// tests, not for a step.
 func Operands(op Op) []Operand {
 	v := reflect.ValueOf(op).Elem()
-	var list []Operand
-	add := func(name, tag string, f reflect.Value) {
-		t := f.Addr().Interface().(*Tensor)
-		if t.Absent() {
-			return
-		}
-		o := Operand{Name: name, T: t}
-		switch tag {
-		case "r":
-			o.Access = Read
-		case "w":
-			o.Access = Write
-		case "scratch":
-			o.Access, o.Scratch = Write, true
-		case "rw":
+	fields := fieldsOf(v.Type())
+	list := make([]Operand, 0, len(fields))
+	for _, f := range fields {
+		o := Operand{Name: f.name, Access: f.access, Scratch: f.scratch}
+		if f.accumulates && v.FieldByName("Accumulate").Bool() {
 			o.Access = ReadWrite
-		case "acc":
-			o.Access = Write
-			if v.FieldByName("Accumulate").Bool() {
-				o.Access = ReadWrite
+		}
+		switch at := v.Field(f.index).Addr().Interface().(type) {
+		case *Tensor:
+			if o.T = at; !at.Absent() {
+				list = append(list, o)
 			}
+		case *[]Tensor:
+			for j := range *at {
+				o.Name, o.T = fmt.Sprintf("%s[%d]", f.name, j), &(*at)[j]
+				if !o.T.Absent() {
+					list = append(list, o)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// field is what an operation's struct says of one of its operands, or of a
+// list of them.
+type field struct {
+	index                int
+	name                 string
+	access               Access
+	scratch, accumulates bool
+}
+
+// knownFields are the fields by the operation's type: a plan asks thousands of
+// times, and reflection is slow.
+var knownFields sync.Map // reflect.Type → []field
+
+func fieldsOf(typ reflect.Type) []field {
+	if known, ok := knownFields.Load(typ); ok {
+		return known.([]field)
+	}
+	var list []field
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if f.Type != reflect.TypeFor[Tensor]() && f.Type != reflect.TypeFor[[]Tensor]() {
+			continue
+		}
+		o := field{index: i, name: f.Name}
+		switch tag := f.Tag.Get("op"); tag {
+		case "r":
+			o.access = Read
+		case "w":
+			o.access = Write
+		case "scratch":
+			o.access, o.scratch = Write, true
+		case "rw":
+			o.access = ReadWrite
+		case "acc":
+			o.access, o.accumulates = Write, true
 		default:
-			panic(fmt.Sprintf("device: operand %s.%s has no access tag", Name(op), name))
+			panic(fmt.Sprintf("device: operand %s.%s has no access tag", typ.Name(), f.Name))
 		}
 		list = append(list, o)
 	}
-	for i := range v.NumField() {
-		f, tag := v.Type().Field(i), v.Type().Field(i).Tag.Get("op")
-		switch {
-		case f.Type == tensorType:
-			add(f.Name, tag, v.Field(i))
-		case f.Type.Kind() == reflect.Slice && f.Type.Elem() == tensorType:
-			for j := range v.Field(i).Len() {
-				add(fmt.Sprintf("%s[%d]", f.Name, j), tag, v.Field(i).Index(j))
-			}
-		}
-	}
+	knownFields.Store(typ, list)
 	return list
 }
 
