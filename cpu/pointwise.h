@@ -118,7 +118,18 @@ INLINED void copy(const gk_call *c, int thread, int threads, int type) {
   const gk_move_args *o = c->args;
   int64_t begin, end;
   gk_split(o->n * o->size, 4096, thread, threads, &begin, &end);
-  memcpy((char *)o->dst + begin, (const char *)o->src + begin, (size_t)(end - begin));
+  char *dst = (char *)o->dst + begin;
+  const char *src = (const char *)o->src + begin;
+  int64_t done = 0, bytes = end - begin;
+  if (past(dst, bytes)) {
+    for (; bytes - done >= 256; done += 256) {
+      vf line[4];
+      EACH_OF(4) line[k] = v_load((const float *)(src + done) + k * LANES);
+      EACH_OF(4) v_store_past((float *)(dst + done) + k * LANES, line[k]);
+    }
+    v_settle();
+  }
+  memcpy(dst + done, src + done, (size_t)(bytes - done));
 }
 
 INLINED void fill(const gk_call *c, int thread, int threads, int type) {

@@ -4,6 +4,7 @@ INLINED void reduce_sum(const gk_call *c, int thread, int threads, int type) {
   const gk_reduce_sum_args *o = c->args;
   int64_t begin, end;
   gk_split(o->n, GRANULE, thread, threads, &begin, &end);
+  const int far = o->dst_type == GK_F32 && past((float *)o->dst + begin, (end - begin) * 4);
   for (int64_t i = begin; i < end; i += LANES) {
     vf sum = v_set(0);
     for (int64_t s = 0; s < o->count; s++) {
@@ -12,8 +13,10 @@ INLINED void reduce_sum(const gk_call *c, int thread, int threads, int type) {
       vf x = v_ld(src, type, i, end);
       sum = s == 0 ? x : v_add(sum, x);
     }
-    v_st(o->dst, o->dst_type, i, end, sum);
+    if (far && end - i >= LANES) v_store_past((float *)o->dst + i, sum);
+    else v_st(o->dst, o->dst_type, i, end, sum);
   }
+  if (far) v_settle();
 }
 
 // ADDED rows are added to a sum before it is stored: sums that are loaded and stored for each row keep

@@ -39,6 +39,7 @@ typedef __m512 vf;
 INLINED vf v_set(float x) { return _mm512_set1_ps(x); }
 INLINED vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINED void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINED void v_store_past(float *p, vf x) { _mm512_stream_ps(p, x); }
 INLINED vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINED vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINED vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
@@ -129,6 +130,10 @@ INLINED vf v_load(const float *p) { return BOTH(_mm256_loadu_ps(p), _mm256_loadu
 INLINED void v_store(float *p, vf x) {
   _mm256_storeu_ps(p, x.a);
   _mm256_storeu_ps(p + 8, x.b);
+}
+INLINED void v_store_past(float *p, vf x) {
+  _mm256_stream_ps(p, x.a);
+  _mm256_stream_ps(p + 8, x.b);
 }
 INLINED vf v_add(vf x, vf y) { return BOTH(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)); }
 INLINED vf v_sub(vf x, vf y) { return BOTH(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)); }
@@ -232,6 +237,7 @@ typedef struct {
 INLINED vf v_set(float x) { EACH(x); }
 INLINED vf v_load(const float *p) { EACH(p[i]); }
 INLINED void v_store(float *p, vf x) { memcpy(p, x.x, sizeof x.x); }
+INLINED void v_store_past(float *p, vf x) { v_store(p, x); }
 INLINED vf v_add(vf a, vf b) { EACH(a.x[i] + b.x[i]); }
 INLINED vf v_sub(vf a, vf b) { EACH(a.x[i] - b.x[i]); }
 INLINED vf v_mul(vf a, vf b) { EACH(a.x[i] * b.x[i]); }
@@ -377,6 +383,17 @@ INLINED void v_sts(void *p, int many, int type, int64_t i, int64_t n, const vf *
 #endif
   if (full) EACH_OF(many) v_st(p, type, i + k * LANES, i + many * LANES, x[k]);
   else EACH_OF(many) v_st(p, type, i + k * LANES, n, x[k]);
+}
+
+// What is larger than PAST bytes is written past the caches by v_store_past, to whole aligned lines: no
+// line is read before it is written, which is a third of a copy's traffic and two fifths of a sum's of two,
+// and the core's other work keeps its caches. v_settle ends such stores, before others are told.
+enum { PAST = 4 << 20 };
+INLINED int past(const void *p, int64_t bytes) { return bytes >= PAST && (uintptr_t)p % 64 == 0; }
+INLINED void v_settle(void) {
+#if GK_LEVEL > 0
+  _mm_sfence();
+#endif
 }
 
 // prefetch asks for the lines of some bytes from p on.
