@@ -19,6 +19,7 @@ ARGS ?=
 SCENARIO ?= $(filter-out short,$(basename $(notdir $(sort $(wildcard bench/scenarios/*.yaml)))))
 GO_TEST ?= go test
 FUZZTIME ?= 10s
+KERNELS ?=
 TOOLS := .cache/tools
 
 # Packages whose tests are quick on the Go reference kernels.
@@ -28,7 +29,7 @@ NOCGO := config cpu data device internal model record safetensors
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  ARGS="..." is passed on by train and bench, SCENARIO="scaling startup" is what bench runs,'
-	@echo '  FUZZTIME=10s bounds each fuzz target.'
+	@echo '  FUZZTIME=10s bounds each fuzz target, KERNELS="norm rope" is what kernels compiles.'
 
 # ---- building and running
 
@@ -58,6 +59,18 @@ bench-short: build ## Show in a minute that everything can be measured, without 
 .PHONY: bench-peers
 bench-peers: .venv/peers/ready ## Install PyTorch and Ray to be compared with, and hold the peers against plain training (network, Python, 7 GB)
 	.venv/peers/bin/python bench/peers/check.py
+
+# ---- the kernels
+
+.PHONY: kernels
+kernels: .venv/kernels/ready ## Compile the CUDA kernels to the PTX that is committed (network once, Python; no GPU)
+	.venv/kernels/bin/python tools/kernels/compile.py cuda/kernels $(KERNELS)
+
+.PHONY: kernels-check
+kernels-check: need-go .venv/kernels/ready ## Hold the committed PTX against its sources and against what ptxas makes of it
+	.venv/kernels/bin/python tools/kernels/compile.py --check cuda/kernels
+	GOFSDP_PTXAS="$$(echo $(CURDIR)/.venv/kernels/lib/python*/site-packages/nvidia/cuda_nvcc/bin/ptxas)" \
+		$(GO_TEST) -count=1 -run 'Ptxas' ./cuda/kernels
 
 # ---- testing
 
@@ -137,6 +150,9 @@ endef
 	$(venv)
 
 .venv/peers/ready: bench/peers/requirements.txt
+	$(venv)
+
+.venv/kernels/ready: tools/kernels/requirements.txt
 	$(venv)
 
 .PHONY: clean
