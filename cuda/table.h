@@ -35,7 +35,7 @@ typedef struct {
   F(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice device), (device))                            \
   F(cuCtxSetCurrent, "cuCtxSetCurrent", (CUcontext context), (context))                                                \
   F(cuCtxGetCurrent, "cuCtxGetCurrent", (CUcontext * context), (context))                                              \
-  F(cuCtxSynchronize, "cuCtxSynchronize", (void), ())                                                                  \
+  F(cuCtxSynchronize, "cuCtxSynchronize", (), ())                                                                      \
   F(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", (int *least, int *greatest), (least, greatest))        \
   F(cuMemGetInfo, "cuMemGetInfo_v2", (size_t *unused, size_t *total), (unused, total))                                 \
   F(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr * address, size_t bytes), (address, bytes))                              \
