@@ -90,6 +90,21 @@ template <int N> __device__ __forceinline__ void store(bf16 *p, i64 i, const flo
 // stored returns x as it is read back after a store in T.
 template <typename T> __device__ __forceinline__ float stored(float x) { return to_float(from_float<T>(x)); }
 
+// each calls body.at<W>(i) for all packs i of W elements, out of n: a thread has N elements, at once where
+// vector says that 16 bytes may be moved at once, one after the other at a grid's end or where not. Threads
+// of a warp are side by side either way. The grid has a thread for each N elements.
+template <int N, typename Body> __device__ __forceinline__ void each(i64 n, u32 vector, const Body &body) {
+  i64 first = i64(blockIdx.x) * blockDim.x * N;
+  if (vector && first + i64(blockDim.x) * N <= n) {
+    body.template at<N>(first / N + threadIdx.x);
+    return;
+  }
+  for (int k = 0; k < N; k++) {
+    i64 i = first + k * blockDim.x + threadIdx.x;
+    if (i < n) body.template at<1>(i);
+  }
+}
+
 // group_sum adds the numbers of N neighbouring lanes, a power of two from lane·N on, in the order of a
 // butterfly; all get the sum. All lanes of the warp call it.
 template <int N> __device__ __forceinline__ float group_sum(float x) {

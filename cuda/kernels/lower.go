@@ -30,6 +30,14 @@ func lower(op device.Op) ([]Launch, error) {
 		return swiGLU(o)
 	case *device.SwiGLUBackward:
 		return swiGLUBackward(o)
+	case *device.Cast:
+		return cast(o)
+	case *device.Copy:
+		return copyBits(o.Src, o.Dst, o.N)
+	case *device.Fill:
+		return fill(o)
+	case *device.Embed:
+		return embedRows(o)
 	case *device.MatMul:
 		return nil, errors.New("it has no kernel here: matrix products are cuBLAS's")
 	}

@@ -12,7 +12,7 @@ import (
 // missing are operations that have no kernel yet. Whoever adds one takes its
 // name out.
 var missing = []string{
-	"AddRMSNorm", "AddRMSNormBackward", "QKNormRoPE", "QKNormRoPEBackward", "Embed", "Cast", "Copy", "Fill",
+	"AddRMSNorm", "AddRMSNormBackward", "QKNormRoPE", "QKNormRoPEBackward",
 	"BiasBackward", "EmbedBackward", "HeadLoss", "ReduceSum", "SumSquares", "CheckFinite", "AdamW",
 	"Attention", "AttentionBackward", "AttentionDecode",
 }

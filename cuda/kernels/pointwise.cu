@@ -21,21 +21,6 @@ struct SwiGLUBackwardArgs {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// each calls body.at<N>(i) for packs of N elements: a thread has full<T> of them, at once where they may be
-// moved at once, one after the other where not. Threads of a warp are side by side either way.
-template <typename T, typename Body> __device__ __forceinline__ void each(i64 n, u32 vector, const Body &body) {
-  constexpr int N = full<T>;
-  i64 first = i64(blockIdx.x) * blockDim.x * N;
-  if (vector && first + i64(blockDim.x) * N <= n) {
-    body.template at<N>(first / N + threadIdx.x);
-    return;
-  }
-  for (int k = 0; k < N; k++) {
-    i64 i = first + k * blockDim.x + threadIdx.x;
-    if (i < n) body.template at<1>(i);
-  }
-}
-
 // Moves 3 numbers an element, 6 FLOPs: bound by memory. A thread has one pack of each operand, so that a
 // full multiprocessor has 64 KB under way, and no loop.
 template <typename T> struct SwiGLU {
@@ -74,10 +59,10 @@ template <typename T> struct SwiGLUBackward {
 
 #define KERNELS(T, type)                                                                                    \
   extern "C" __global__ void __launch_bounds__(256) swi_glu_##type(const SwiGLUArgs a) {                    \
-    each<T>(a.n, a.vector, SwiGLU<T>{a});                                                                   \
+    each<full<T>>(a.n, a.vector, SwiGLU<T>{a});                                                                   \
   }                                                                                                         \
   extern "C" __global__ void __launch_bounds__(256) swi_glu_backward_##type(const SwiGLUBackwardArgs a) {   \
-    each<T>(a.n, a.vector, SwiGLUBackward<T>{a});                                                           \
+    each<full<T>>(a.n, a.vector, SwiGLUBackward<T>{a});                                                           \
   }
 
 KERNELS(float, f32)

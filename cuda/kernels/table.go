@@ -28,6 +28,7 @@ type Kernel struct {
 // All lists the kernels of all families.
 func All() []Kernel {
 	return slices.Concat(
+		moveKernels,
 		pointwiseKernels,
 	)
 }
