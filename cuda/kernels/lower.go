@@ -30,6 +30,10 @@ func lower(op device.Op) ([]Launch, error) {
 		return swiGLU(o)
 	case *device.SwiGLUBackward:
 		return swiGLUBackward(o)
+	case *device.AddRMSNorm:
+		return addRMSNorm(o)
+	case *device.AddRMSNormBackward:
+		return addRMSNormBackward(o)
 	case *device.Cast:
 		return cast(o)
 	case *device.Copy:
@@ -38,6 +42,20 @@ func lower(op device.Op) ([]Launch, error) {
 		return fill(o)
 	case *device.Embed:
 		return embedRows(o)
+	case *device.BiasBackward:
+		return biasBackward(o)
+	case *device.EmbedBackward:
+		return embedBackward(o)
+	case *device.HeadLoss:
+		return headLoss(o)
+	case *device.ReduceSum:
+		return reduceSum(o)
+	case *device.SumSquares:
+		return sumSquares(o)
+	case *device.CheckFinite:
+		return checkFinite(o)
+	case *device.AdamW:
+		return adamW(o)
 	case *device.MatMul:
 		return nil, errors.New("it has no kernel here: matrix products are cuBLAS's")
 	}

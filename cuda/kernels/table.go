@@ -28,8 +28,14 @@ type Kernel struct {
 // All lists the kernels of all families.
 func All() []Kernel {
 	return slices.Concat(
+		adamWKernels,
+		biasKernels,
+		embedBackwardKernels,
+		headLossKernels,
 		moveKernels,
+		normKernels,
 		pointwiseKernels,
+		reduceKernels,
 	)
 }
 

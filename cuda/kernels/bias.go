@@ -1,0 +1,32 @@
+package kernels
+
+import (
+	"slices"
+
+	"github.com/gofsdp/gofsdp/device"
+)
+
+var biasKernels = slices.Concat(
+	kernelsOf[biasBackwardArgs]("bias", "bias_backward", 256, 6),
+	mixed[biasBackwardArgs]("bias", "bias_backward", 256, 6),
+)
+
+type biasBackwardArgs struct {
+	dout, dbias               uint64
+	rows                      int64
+	width, vector, accumulate uint32
+}
+
+func biasBackward(o *device.BiasBackward) ([]Launch, error) {
+	kernel, err := namedMixed("bias_backward", o.DOut.Type, o.DBias.Type)
+	if err != nil {
+		return nil, err
+	}
+	vector, columns := alignedRows(o.N, o.DOut), 8 // of a block
+	if vector == 1 {
+		columns *= 16 / int(o.DOut.Type.Size())
+	}
+	return []Launch{line(kernel, cover(o.N, columns), 256, pack(biasBackwardArgs{
+		at(o.DOut), at(o.DBias), int64(o.M), uint32(o.N), vector, flag(o.Accumulate),
+	}))}, nil
+}
