@@ -2,7 +2,7 @@ package kernels
 
 import "github.com/gofsdp/gofsdp/device"
 
-// Five blocks of 256 threads, each with 62 bytes or more under way, are enough
+// Five blocks of 256 threads, each thread with 56 bytes or more under way, are enough
 // for the memory's latency; a sixth would cost spills.
 var adamWKernels = kernelsOf[adamWArgs]("adamw", "adam_w", 256, 5)
 

@@ -103,7 +103,7 @@ template <typename T, int N> __device__ __forceinline__ void head_loss(const Hea
   constexpr int U = 4;
   __shared__ Softmax partial[WARPS];
   T *x = static_cast<T *>(a.logits) + i64(blockIdx.x) * a.vocab;
-  int target = in_range(a.targets[blockIdx.x] + 1, a.vocab + 1) - 1;
+  int target = in_range(int(u32(a.targets[blockIdx.x]) + 1), int(a.vocab + 1)) - 1; // −1 is in range
   int packs = a.vocab / N;
   if (target < 0) {
     if (threadIdx.x == 0) a.loss[blockIdx.x] = 0;
