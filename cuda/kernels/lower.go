@@ -26,6 +26,12 @@ func Lower(op device.Op) ([]Launch, error) {
 
 func lower(op device.Op) ([]Launch, error) {
 	switch o := op.(type) {
+	case *device.Attention:
+		return attention(o)
+	case *device.AttentionBackward:
+		return attentionBackward(o)
+	case *device.AttentionDecode:
+		return attentionDecode(o)
 	case *device.SwiGLU:
 		return swiGLU(o)
 	case *device.SwiGLUBackward:

@@ -13,7 +13,6 @@ import (
 // name out.
 var missing = []string{
 	"QKNormRoPE", "QKNormRoPEBackward",
-	"Attention", "AttentionBackward", "AttentionDecode",
 }
 
 func TestEveryOperationIsLoweredToKernelsOfTheTable(t *testing.T) {

@@ -29,7 +29,9 @@ type Kernel struct {
 func All() []Kernel {
 	return slices.Concat(
 		adamWKernels,
+		attentionKernels,
 		biasKernels,
+		decodeKernels,
 		embedBackwardKernels,
 		headLossKernels,
 		moveKernels,
