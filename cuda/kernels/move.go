@@ -89,7 +89,7 @@ func embedRows(o *device.Embed) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	vector := aligned(o.Table, o.Out) & flag(int64(o.Dim)*o.Table.Type.Size()%16 == 0)
+	vector := aligned(o.Table, o.Out) & wholePacks(o.Dim, o.Table.Type)
 	return []Launch{line(kernel, cover(o.Rows, 8), 256, pack(embedArgs{
 		at(o.Table), at(o.IDs), at(o.Out), int64(o.Rows), int64(o.Dim), int32(o.Vocab), vector,
 	}))}, nil
