@@ -40,6 +40,10 @@ func lower(op device.Op) ([]Launch, error) {
 		return addRMSNorm(o)
 	case *device.AddRMSNormBackward:
 		return addRMSNormBackward(o)
+	case *device.QKNormRoPE:
+		return qkNormRoPE(o)
+	case *device.QKNormRoPEBackward:
+		return qkNormRoPEBackward(o)
 	case *device.Cast:
 		return cast(o)
 	case *device.Copy:

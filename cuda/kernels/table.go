@@ -36,6 +36,7 @@ func All() []Kernel {
 		headLossKernels,
 		moveKernels,
 		normKernels,
+		ropeKernels,
 		pointwiseKernels,
 		reduceKernels,
 	)
