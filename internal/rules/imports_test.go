@@ -82,7 +82,7 @@ var libraries = map[string]library{
 }
 
 // cgoParts are where C may be.
-var cgoParts = []string{"cpu", "cuda", "nccl"}
+var cgoParts = []string{"cpu", "cuda", "cuda/sim", "nccl"}
 
 func TestImportsPointDown(t *testing.T) {
 	for _, f := range sourceFiles(t) {

@@ -1,0 +1,25 @@
+// Package sim stands in for NVIDIA's driver on machines without a GPU. It fills
+// the table that package cuda calls through (cuda/table.h) with functions of its
+// own: devices with their memory, contexts by thread, streams that run at the
+// same time, events, graphs, and kernels, which package ptx executes. A call with
+// wrong arguments, in the wrong order or on the wrong thread gets the driver's
+// own result, and what work did wrong behind the host's back is kept as a Fault.
+//
+// It knows the driver's interface, and neither operations nor models. It is for
+// tests, and is there under the build tag sim, with cgo, on Linux:
+//
+//	go test -tags sim ./cuda/...
+//
+// Where it is stricter than a driver, on purpose:
+//   - cuMemFree waits for nothing, so work that is still queued is found to use
+//     freed memory; a driver happens to wait, and promises it nowhere;
+//   - stream 0 is refused: its order against other streams is nobody's intent here;
+//   - bytes that nobody has written may not be copied to the host: reported, not refused;
+//   - memory of another device may not be used by kernels: no peer access.
+//
+// The order of things is real: every operation of a stream is a goroutine that
+// waits for the one before, after a pause drawn from the machine's seed.
+// What is refused by name, as CUDA_ERROR_NOT_SUPPORTED: the legacy and the
+// per-thread stream, external event nodes, events between processes, launches
+// with "extra", and the registers of a kernel, which only a compiler knows.
+package sim
