@@ -5,6 +5,8 @@ package cuda
 import (
 	"fmt"
 	"runtime"
+
+	"github.com/gofsdp/gofsdp/device"
 )
 
 // Driver is the driver's functions; this build cannot call them.
@@ -20,3 +22,6 @@ func (s Sources) Find() Report {
 	_, err := Open(s)
 	return Report{State: NoLibrary, Problem: err.Error()}
 }
+
+// New cannot be reached: there is no Driver.
+func New(*Driver, Options) (device.Device, error) { return nil, ErrNoLibrary }
