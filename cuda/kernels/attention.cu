@@ -62,7 +62,8 @@ __device__ __forceinline__ float nothing() { return __uint_as_float(0xff800000u)
 
 // copy_4 is copy_16's sister for four bytes.
 __device__ __forceinline__ void copy_4(u32 to, const void *from, bool present) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(present ? 4 : 0) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(present ? 4 : 0)
+               : "memory");
 }
 
 // chunk is where the 16 bytes at column c (in chunks) of row r begin in a tile.
@@ -136,7 +137,8 @@ __device__ __forceinline__ void write_rows(bf16 *to, i64 stride, int present, co
 #pragma unroll
   for (int i = 0; i < ACROSS / 2; i++) {
     int r = i * (32 / ACROSS) + l / ACROSS, c = l % ACROSS;
-    if (r < present) *reinterpret_cast<Words *>(to + r * stride + c * 8) = *reinterpret_cast<Words *>(p + chunk<D>(r, c));
+    if (r >= present) continue;
+    *reinterpret_cast<Words *>(to + r * stride + c * 8) = *reinterpret_cast<const Words *>(p + chunk<D>(r, c));
   }
 }
 
@@ -185,11 +187,14 @@ struct Rows {
 // ---- forward
 //
 // A block takes 128 queries of one head and goes over the keys from the least start to the last query, 64 at
-// a time; each of its 8 warps has 16 queries. FLOPs: 4·D a score that a tile holds, about half of
-// SeqLen² for a head, as Cost says, plus the cut tiles. Bytes: Q, Out and LSE once, K and V once a block of
-// queries, mostly from L2: 128 FLOPs a byte, which is under what L2 of L4 and H200 give at full speed of the
-// tensor cores. That, not occupancy, is why a block has 128 queries and the warps of a head share its tiles.
-// Queries stay in registers: they pass through the stage that is filled last.
+// a time; each of its 8 warps has 16 queries. Queries stay in registers: they come by way of the stage that is
+// filled last.
+//
+// FLOPs: 4·D a score in the tiles that are read, two products: half of SeqLen² scores a head, and the halves
+// of tiles that the diagonal cuts off. Bytes: Q, Out and LSE once; K and V once a block, from L2 after the
+// first of a group: 128 FLOPs a byte, so that the 121 TFLOP/s of an L4 ask less than 1 TB/s of its L2. Half
+// the queries a block would ask for twice that. So the tensor cores are the limit, and what has to stay below
+// is the rest of a tile's instructions (about four for each product, at D=128).
 //
 // Shared memory 512·D bytes (32 KB, 64 KB). Registers: D=64 at most 128, so that two blocks run on a
 // multiprocessor; D=128 at most 255, one block: its result alone takes 64.
@@ -323,13 +328,13 @@ template <int D> __device__ __forceinline__ void backward_d(const AttentionBackw
 // 128 keys would leave half an L4 idle: a model of 1.5B has two key-value heads.
 //
 // Scores are computed transposed, keys by queries: so they are left operands of DV += Pᵀ·DOut and
-// DK += DSᵀ·Q as they are. FLOPs: 8·D a score, four products; with the pass for DQ seven, where five
-// would do if one pass could add to DQ in an order of its own, that is, with atomics.
-// Bytes: K and V once, Q and DOut once a block of keys: 128 FLOPs a byte from L2.
+// DK += DSᵀ·Q as they are. FLOPs: 8·D a score, four products; with the pass for DQ seven, where five would do
+// if one pass could add to DQ in whatever order its blocks come, that is, with atomics. Bytes: K, V, DK and DV
+// once; Q and DOut once a block, from L2: 128 FLOPs a byte. The tensor cores are the limit.
 //
-// Shared memory 768·D + 1536 bytes (49.5 KB, 97.5 KB): keys and values are read again for each tile, as
-// registers hold the 16·D·2 sums of a warp, 4·D/4 a lane. Registers at most 255: one block
-// a multiprocessor.
+// Shared memory 768·D + 1536 bytes (49.5 KB, 97.5 KB): keys and values stay there and are read again for each
+// tile of queries, as a warp's sums alone take D registers a lane. Registers at most 255: one block a
+// multiprocessor.
 template <int D> __device__ __forceinline__ void backward_kv(const AttentionBackwardArgs &a) {
   extern __shared__ uint4 shared[];
   const u32 keys = shared_address(shared), values = keys + tile_bytes<D>, stages = values + tile_bytes<D>;

@@ -14,7 +14,9 @@ struct AttentionDecodeArgs {
 
 constexpr int THREADS = 256;
 
-__device__ __forceinline__ i64 cached(const AttentionDecodeArgs &a, i64 s) { return in_range(a.cached[s], 0x7fffffff); }
+__device__ __forceinline__ i64 cached(const AttentionDecodeArgs &a, i64 s) {
+  return in_range(a.cached[s], 0x7fffffff);
+}
 
 // append copies the new rows' keys and values to the caches, 16 bytes a lane; what has no room stays out. It
 // moves two rows of kv_heads·D numbers for each new row, twice, and computes nothing.
@@ -32,9 +34,9 @@ __device__ __forceinline__ void append(const AttentionDecodeArgs &a) {
 // bytes each, are a team; the block's teams share the cached rows in turn, two at a time so that four loads
 // are under way, each with a softmax of its own. In the end teams are merged in order.
 //
-// FLOPs: 4·D a cached row and query head. Bytes: a key-value head's cached rows, once from memory; its query
-// heads' blocks are neighbours and find them in L2. So memory is the limit: about one FLOP a
-// byte of cache for each of the group's heads. Splitting a row over blocks would need a place to keep parts;
+// FLOPs: 4·D a cached row and query head. Bytes: a key-value head's cached rows, once from memory, as its
+// query heads' blocks are neighbours and find them in L2: one FLOP a byte of a bf16 cache and query head of
+// the group. So memory is the limit. A row is not split over blocks, as the operation has no place for parts;
 // with eight sequences and twelve heads 96 blocks of 8 warps fill an L4.
 template <typename T, int D> __device__ __forceinline__ void decode(const AttentionDecodeArgs &a) {
   constexpr int N = full<T>, TEAM = D / N, TEAMS = THREADS / TEAM;
