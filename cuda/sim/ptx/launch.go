@@ -88,6 +88,8 @@ type Launch struct {
 
 	Workers int   // goroutines that run blocks; 0: as many as Go runs at once
 	Limit   int64 // the most instructions a warp may execute, against loops that never end; 0: no limit
+
+	Stats *Stats // what is executed is added to it, if it is there
 }
 
 // Stats counts what launches executed.
@@ -126,14 +128,14 @@ func (f *Fault) Error() string {
 type Kind uint8
 
 const (
-	OutOfBounds Kind = iota + 1 // of an allocation, of shared memory, or where there is none (freed memory, too)
-	Misaligned                  // address not a multiple of the access' size
-	NeverWritten                // reads what nobody has written, or what a cp.async has yet to write
-	ReadOnly                    // writes to constants or parameters
-	Divergent                   // barrier, shuffle, vote or matrix instruction that not all of its lanes reach
-	Deadlock                    // warps wait for each other
-	Endless                     // Launch.Limit is reached
-	Undefined                   // anything else that PTX leaves undefined
+	OutOfBounds  Kind = iota + 1 // of an allocation, of shared memory, or where there is none (freed memory, too)
+	Misaligned                   // address not a multiple of the access' size
+	NeverWritten                 // reads what nobody has written, or what a cp.async has yet to write
+	ReadOnly                     // writes to constants or parameters
+	Divergent                    // barrier, shuffle, vote or matrix instruction that not all of its lanes reach
+	Deadlock                     // warps wait for each other
+	Endless                      // Launch.Limit is reached
+	Undefined                    // anything else that PTX leaves undefined
 )
 
 // String names the kind.
