@@ -1,0 +1,58 @@
+package kernels
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+// Rows of models, rows that take all warps of a block, and such as do not fit into its registers.
+func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, dim := range []int{896, 2048, 4096, 8192, 8200, 8201, 17000} {
+			rows, n := 3, 3*dim
+			f := &device.AddRMSNorm{
+				X: memory.Normal(typ, n, 0, 1), Residual: memory.Normal(typ, n, 0, 1), Weight: memory.Normal(typ, dim, 1, 0.2),
+				Sum: memory.Blank(typ, n), Out: memory.Blank(typ, n), RStd: memory.Blank(device.F32, rows), Rows: rows, Dim: dim, Eps: 1e-6,
+			}
+			if err := verify(memory, rng, f, schedules...); err != nil {
+				t.Errorf("%s: %v", device.Format(f), err)
+			}
+			f.Reference()
+			b := &device.AddRMSNormBackward{
+				DOut: memory.Normal(typ, n, 0, 1), DSum: memory.Normal(typ, n, 0, 1), Sum: f.Sum, Weight: f.Weight, RStd: f.RStd,
+				DX: memory.Blank(typ, n), DWeight: memory.Blank(device.F32, dim), Rows: rows, Dim: dim,
+			}
+			if err := verify(memory, rng, b, schedules...); err != nil {
+				t.Errorf("%s: %v", device.Format(b), err)
+			}
+		}
+	}
+}
+
+func TestARowHasAsFewWarpsAsCanKeepIt(t *testing.T) {
+	for _, c := range []struct {
+		dim    int
+		typ    device.DType
+		vector uint32
+		want   uint32
+	}{
+		{1, device.BF16, 0, 1},
+		{896, device.BF16, 1, 1},
+		{1024, device.BF16, 1, 1},
+		{1032, device.BF16, 1, 2},
+		{1536, device.BF16, 1, 2},
+		{1536, device.F32, 1, 4},
+		{8192, device.BF16, 1, 8},
+		{100000, device.BF16, 1, 8},
+		{129, device.F32, 0, 2},
+	} {
+		if got := rowWarps(c.dim, c.typ, c.vector, 4); got != c.want {
+			t.Errorf("%s: %d warps, want %d", fmt.Sprint(c.dim, " × ", c.typ, " at once: ", c.vector), got, c.want)
+		}
+	}
+}
