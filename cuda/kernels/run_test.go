@@ -224,4 +224,3 @@ func TestWhatIsNotFiniteIsNeverLost(t *testing.T) {
 		}
 	}
 }
-
