@@ -86,6 +86,10 @@ race: need-go need-cc ## Run all tests under the race detector (slow)
 test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C compiler
 	CGO_ENABLED=0 $(GO_TEST) $(foreach p,$(NOCGO),$(if $(wildcard $(p)),./$(p)/...))
 
+.PHONY: test-sim
+test-sim: need-go need-cc ## Run the GPU pair on the simulated driver, kernels included
+	$(GO_TEST) -tags sim ./cuda/...
+
 .PHONY: test-tokenizer
 test-tokenizer: need-go ## Compare the tokenizer with Qwen's real vocabulary (network, Python, npm)
 	tools/golden/tokenizer/qwen.sh .cache/qwen
