@@ -1,0 +1,136 @@
+package kernels
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/cuda/sim/ptx"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+// attentionShape is a forward and its backward to try.
+type attentionShape struct {
+	typ                                device.DType
+	seqs, seqLen, heads, kvHeads, size int
+	start                              func(row int) int
+}
+
+func one(int) int { return 0 }
+
+func documentsOf(n int) func(int) int { return func(i int) int { return i / n * n } }
+
+// attentionShapes are where tiles of 64 and blocks of 128 rows end, begin, or
+// are passed over.
+var attentionShapes = map[string]attentionShape{
+	"one token":                                  {device.BF16, 1, 1, 2, 1, 64, one},
+	"one token of each sequence, head 128":       {device.BF16, 3, 1, 2, 2, 128, one},
+	"a tile that is just full":                   {device.BF16, 1, 64, 2, 2, 128, one},
+	"a tile and a row":                           {device.BF16, 1, 65, 2, 1, 64, one},
+	"a block and a row, seven heads on one":      {device.BF16, 1, 129, 7, 1, 64, documentsOf(37)},
+	"eight heads on one, head 128":               {device.BF16, 1, 70, 8, 1, 128, documentsOf(31)},
+	"documents that rule whole tiles out":        {device.BF16, 1, 300, 2, 1, 64, documentsOf(130)},
+	"documents that rule tiles out, head 128":    {device.BF16, 1, 259, 1, 1, 128, documentsOf(64)},
+	"two sequences that end within a tile":       {device.BF16, 2, 90, 2, 2, 128, documentsOf(50)},
+	"starts that go back":                        {device.BF16, 1, 150, 2, 1, 64, func(i int) int { return i % 3 * i / 3 }},
+	"every token a document":                     {device.BF16, 1, 66, 1, 1, 64, func(i int) int { return i }},
+	"more tiles than are looked at together":     {device.BF16, 1, 33*64 + 1, 1, 1, 64, documentsOf(63)},
+	"fp32, one token":                            {device.F32, 2, 1, 2, 1, 128, one},
+	"fp32, seven heads on one":                   {device.F32, 1, 33, 7, 1, 64, documentsOf(10)},
+	"fp32, heads of their own, starts that jump": {device.F32, 2, 19, 2, 2, 128, func(i int) int { return i % 3 * i / 3 }},
+}
+
+// operations returns the forward and the backward on fresh memory. Neither has
+// run: what the backward reads of the forward is there after the forward.
+func (s attentionShape) operations(m optest.Memory) (*device.Attention, *device.AttentionBackward) {
+	rows := s.seqs * s.seqLen
+	q, k := rows*s.heads*s.size, rows*s.kvHeads*s.size
+	f := &device.Attention{
+		Q: m.Normal(s.typ, q, 0, 1), K: m.Normal(s.typ, k, 0, 1), V: m.Normal(s.typ, k, 0, 1),
+		Start: m.Ints(rows, func(i int) int { return s.start(i % s.seqLen) }),
+		Out:   m.Blank(s.typ, q), LSE: m.Blank(device.F32, rows*s.heads),
+		Seqs: s.seqs, SeqLen: s.seqLen, Heads: s.heads, KVHeads: s.kvHeads, HeadSize: s.size,
+		Scale: float32(1 / math.Sqrt(float64(s.size))),
+	}
+	return f, &device.AttentionBackward{
+		Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE,
+		DOut: m.Normal(s.typ, q, 0, 1), D: m.Blank(device.F32, rows*s.heads),
+		DQ: m.Blank(s.typ, q), DK: m.Blank(s.typ, k), DV: m.Blank(s.typ, k),
+		Seqs: s.seqs, SeqLen: s.seqLen, Heads: s.heads, KVHeads: s.kvHeads, HeadSize: s.size, Scale: f.Scale,
+	}
+}
+
+func TestAttentionIsRightWhereTilesEndAndDocumentsBegin(t *testing.T) {
+	for name, s := range attentionShapes {
+		t.Run(name, func(t *testing.T) {
+			rng := optest.Rand(t)
+			memory := optest.NewMemory(t, rng)
+			forward, back := s.operations(memory)
+			if err := verify(memory, rng, forward, schedules...); err != nil {
+				t.Error(err)
+			}
+			forward.Reference() // the backward reads Out and LSE
+			if err := verify(memory, rng, back, schedules...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestARowThatSeesOneKeyHasNoScoreGradientInFP32(t *testing.T) {
+	memory := optest.NewMemory(t, optest.Rand(t))
+	forward, back := attentionShape{device.F32, 1, 20, 4, 2, 64, func(i int) int { return i }}.operations(memory)
+	for _, op := range []device.Op{forward, back} {
+		if err := run(op, schedules[0], 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range int(back.DQ.Len) {
+		if x := optest.At(back.DQ, i); x != 0 {
+			t.Fatalf("DQ[%d] of a row that sees only itself is %v, want 0", i, x)
+		}
+	}
+}
+
+func TestAStartBehindItsRowStopsAttention(t *testing.T) {
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		memory := optest.NewMemory(t, optest.Rand(t))
+		for _, wrong := range []int{6, -1} {
+			forward, _ := attentionShape{typ, 1, 9, 1, 1, 64, one}.operations(memory)
+			forward.Start.I32()[5] = int32(wrong)
+			var fault *ptx.Fault
+			if err := run(forward, schedules[0], 0); !errors.As(err, &fault) || !strings.HasPrefix(fault.Text, "trap") {
+				t.Errorf("%v, a start of %d in row 5: %v, want a trap", typ, wrong, err)
+			}
+		}
+	}
+}
+
+func TestAttentionRefusesByNameWhatItsKernelsCannotDo(t *testing.T) {
+	memory := optest.NewMemory(t, optest.Rand(t))
+	for want, change := range map[string]func(*attentionShape){
+		"heads of 80 numbers: there are kernels for 64 and 128": func(s *attentionShape) { s.size = 80 },
+		"operands of f64": func(s *attentionShape) { s.typ = device.F64 },
+	} {
+		s := attentionShape{device.BF16, 1, 3, 2, 1, 64, one}
+		change(&s)
+		forward, back := s.operations(memory)
+		decode := &device.AttentionDecode{Q: forward.Q, Seqs: 1, SeqLen: 3, Heads: 2, KVHeads: 1, HeadSize: s.size, Scale: forward.Scale}
+		for _, op := range []device.Op{forward, back, decode} {
+			if _, err := Lower(op); err == nil || !strings.Contains(err.Error(), device.Name(op)+": ") || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", device.Name(op), err, want)
+			}
+		}
+	}
+	forward, _ := attentionShape{device.BF16, 1, 3, 2, 1, 64, one}.operations(memory)
+	forward.V.Addr += 2
+	forward.Scale = -1
+	_, err := Lower(forward)
+	for _, want := range []string{"not aligned to 16 bytes", "a positive scale"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
