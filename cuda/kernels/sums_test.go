@@ -1,0 +1,214 @@
+package kernels
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/cuda/sim/ptx"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+func reduceSumOf(m optest.Memory, typ, to device.DType, n, count, in int) *device.ReduceSum {
+	o := &device.ReduceSum{N: n, Dst: m.Blank(to, n)}
+	for range count {
+		o.Srcs = append(o.Srcs, m.Normal(typ, n, 0, 1))
+	}
+	if in >= 0 {
+		o.Dst = o.Srcs[in]
+	}
+	return o
+}
+
+func sumSquaresOf(m optest.Memory, typ device.DType, n int) *device.SumSquares {
+	return &device.SumSquares{X: m.Normal(typ, n, 0, 1), Out: m.Blank(device.F64, 1), N: n}
+}
+
+// checkFiniteOf looks at large numbers of which one is x.
+func checkFiniteOf(m optest.Memory, typ device.DType, n, at int, x float64) *device.CheckFinite {
+	o := &device.CheckFinite{X: m.Floats(typ, n, func(int) float64 { return 0x1.fep127 }), Flag: m.Blank(device.I32, 1), N: n}
+	optest.Set(o.X, at, x)
+	return o
+}
+
+func biasBackwardOf(m optest.Memory, typ, to device.DType, rows, width int, accumulate bool) *device.BiasBackward {
+	return &device.BiasBackward{
+		DOut: m.Normal(typ, rows*width, 0, 1), DBias: m.Normal(to, width, 0, 1), M: rows, N: width, Accumulate: accumulate,
+	}
+}
+
+func embedBackwardOf(m optest.Memory, typ, to device.DType, rows, dim, vocab int, id func(row int) int) *device.EmbedBackward {
+	return &device.EmbedBackward{
+		DOut: m.Normal(typ, rows*dim, 0, 1), IDs: m.Ints(rows, id), DTable: m.Normal(to, vocab*dim, 0, 1),
+		Rows: rows, Dim: dim, Vocab: vocab,
+	}
+}
+
+func headLossOf(m optest.Memory, typ device.DType, vocab int, targets []int, backward bool, logit func(i int) float64) *device.HeadLoss {
+	rows := len(targets)
+	o := &device.HeadLoss{
+		Logits: m.Floats(typ, rows*vocab, logit), Targets: m.Ints(rows, func(i int) int { return targets[i] }),
+		Loss: m.Blank(device.F32, rows), Rows: rows, Vocab: vocab, Backward: backward,
+	}
+	if backward {
+		o.Scale = m.Floats(device.F32, 1, func(int) float64 { return 1.0 / 777 })
+	}
+	return o
+}
+
+func adamWOf(m optest.Memory, typ device.DType, n int, index int64, param func(i int) float64) *device.AdamW {
+	hyper := [device.HyperLen]float64{
+		device.HyperLR: 1e-3, device.HyperGradScale: 0.5, device.HyperStep: 1<<24 - 1, device.HyperBias1: 1.5, device.HyperBias2: 1.25,
+	}
+	return &device.AdamW{
+		Param: m.Floats(device.F32, n, param), M: m.Normal(device.F32, n, 0, 0.1), Grad: m.Normal(typ, n, 0, 1),
+		V:     m.Floats(device.F32, n, func(i int) float64 { return 1e-3 * float64(i%7) }),
+		Hyper: m.Floats(device.F32, device.HyperLen, func(i int) float64 { return hyper[i] }), Copy: m.Blank(device.BF16, n),
+		N: n, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Stochastic: true, Seed: math.MaxUint64 - 1, Index: index,
+	}
+}
+
+// edges are where blocks, warps, packs and turns of these kernels end, begin,
+// or are left out.
+func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
+	wide := func(i int) float64 { return 3 * seed(i) }
+	every := func(n int) func(int) int { return func(i int) int { return i % n } }
+	ops := map[string]device.Op{
+		"ReduceSum of 1 element":                     reduceSumOf(m, device.BF16, device.F32, 1, 3, -1),
+		"ReduceSum of whole blocks":                  reduceSumOf(m, device.BF16, device.BF16, 2*2048, 2, 1),
+		"ReduceSum of 64 sources into the last":      reduceSumOf(m, device.F32, device.F32, 1025, 64, 63),
+		"ReduceSum of bf16 into fp32":                reduceSumOf(m, device.BF16, device.F32, 2048+3, 8, -1),
+		"SumSquares of 1 element":                    sumSquaresOf(m, device.F32, 1),
+		"SumSquares of a block less 1":               sumSquaresOf(m, device.BF16, 1023),
+		"SumSquares of a block and 1":                sumSquaresOf(m, device.F32, 1025),
+		"SumSquares of more than a tile":             sumSquaresOf(m, device.F32, 257*1024+33),
+		"SumSquares of more than a tile in bf16":     sumSquaresOf(m, device.BF16, 512*1024+5),
+		"CheckFinite of what is large":               checkFiniteOf(m, device.F32, 1500, 0, -0x1.fffffep127),
+		"CheckFinite of what is large in bf16":       checkFiniteOf(m, device.BF16, 3000, 0, -0x1.fep127),
+		"CheckFinite with a NaN at the end":          checkFiniteOf(m, device.F32, 1027, 1026, math.NaN()),
+		"CheckFinite with −∞ at the start":           checkFiniteOf(m, device.BF16, 2048, 0, math.Inf(-1)),
+		"CheckFinite with ∞ in an upper half":        checkFiniteOf(m, device.BF16, 4096, 2049, math.Inf(1)),
+		"CheckFinite of 1 element":                   checkFiniteOf(m, device.F32, 1, 0, math.Inf(1)),
+		"BiasBackward of 1 element":                  biasBackwardOf(m, device.BF16, device.F32, 1, 1, false),
+		"BiasBackward of whole blocks":               biasBackwardOf(m, device.BF16, device.BF16, 64, 128, true),
+		"BiasBackward of many rows":                  biasBackwardOf(m, device.F32, device.F32, 1001, 36, false),
+		"BiasBackward of packs and a row":            biasBackwardOf(m, device.BF16, device.F32, 33, 72, true),
+		"EmbedBackward of 1 element":                 embedBackwardOf(m, device.F32, device.F32, 1, 1, 1, every(1)),
+		"EmbedBackward of one token":                 embedBackwardOf(m, device.BF16, device.F32, 2100, 8, 3, func(int) int { return 2 }),
+		"EmbedBackward of three tokens":              embedBackwardOf(m, device.BF16, device.BF16, 1500, 16, 4, every(3)),
+		"EmbedBackward of tokens of their own":       embedBackwardOf(m, device.F32, device.F32, 70, 12, 70, every(70)),
+		"EmbedBackward of a row for several blocks":  embedBackwardOf(m, device.BF16, device.F32, 9, 1032, 5, every(4)),
+		"EmbedBackward of an odd row for two blocks": embedBackwardOf(m, device.F32, device.F32, 9, 129, 5, every(4)),
+		"EmbedBackward of a token after 1,024 rows": embedBackwardOf(m, device.F32, device.F32, 1100, 4, 1100, func(i int) int {
+			return min(i, 1026) % 1025
+		}),
+		"HeadLoss of 1 element":              headLossOf(m, device.F32, 1, []int{0, -1}, true, wide),
+		"HeadLoss of packs":                  headLossOf(m, device.BF16, 512*8*4+8, []int{512 * 8 * 4, -1}, true, wide),
+		"HeadLoss of packs without gradient": headLossOf(m, device.F32, 512*4*4-4, []int{-1, 3}, false, wide),
+		"HeadLoss of an odd row":             headLossOf(m, device.BF16, 2051, []int{2050, 0}, true, wide),
+		"HeadLoss of Qwen's vocabulary":      headLossOf(m, device.BF16, 151936, []int{151935}, true, wide),
+		"HeadLoss of large logits":           headLossOf(m, device.F32, 600, []int{1, 5}, true, func(i int) float64 { return 1e4 + seed(i) }),
+		"HeadLoss of what is never predicted": headLossOf(m, device.F32, 520, []int{9}, true, func(i int) float64 {
+			if i%4 == 2 {
+				return math.Inf(-1)
+			}
+			return wide(i)
+		}),
+		"AdamW of 1 element":     adamWOf(m, device.F32, 1, 1<<40, seed),
+		"AdamW of whole blocks":  adamWOf(m, device.BF16, 2*1024, 12345, seed),
+		"AdamW of a block and 1": adamWOf(m, device.F32, 1025, 7, seed),
+	}
+	return ops
+}
+
+func TestSumsLossAndUpdateHoldAtTheirEdges(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for name, op := range edges(memory, func(int) float64 { return rng.NormFloat64() }) {
+		if err := op.Check(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tries := schedules
+		if op.Cost().Bytes > 1<<18 {
+			tries = []schedule{schedules[0], schedules[2]}
+		}
+		if err := verify(memory, rng, op, tries...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if op.Cost().Bytes > 1<<18 {
+			continue
+		}
+		if err := verify(memory, rng, shifted(memory, op), schedules[0], schedules[1]); err != nil {
+			t.Errorf("%s, from addresses of no alignment: %v", name, err)
+		}
+	}
+}
+
+// The sums of a column or a token are added in the order of rows by any number
+// of blocks, so they do not depend on what stands beside them.
+func TestAColumnsSumDoesNotDependOnItsNeighbours(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	wide := biasBackwardOf(memory, device.BF16, device.F32, 203, 200, false)
+	narrow := biasBackwardOf(memory, device.BF16, device.F32, 203, 1, false)
+	for row := range narrow.M {
+		narrow.DOut.BF16()[row] = wide.DOut.BF16()[row*wide.N+77]
+	}
+	for _, op := range []device.Op{wide, narrow} {
+		if err := run(op, schedules[0], 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := narrow.DBias.F32()[0], wide.DBias.F32()[77]; got != want {
+		t.Errorf("the sum is %v alone, %v among others", got, want)
+	}
+}
+
+// With a learning rate of 0, parameters stay and their copies have known bits.
+func TestAParameterAtTheEndOfItsRangeIsCopiedAsTheReferenceDoes(t *testing.T) {
+	memory := optest.NewMemory(t, optest.Rand(t))
+	ends := []float64{math.Inf(1), math.Inf(-1), math.MaxFloat32, -math.MaxFloat32, 0, math.Copysign(0, -1), 0x1p-149, -0x1.8p-130, 1, math.NaN()}
+	for _, stochastic := range []bool{false, true} {
+		got := adamWOf(memory, device.BF16, 330, math.MaxInt64-100, func(i int) float64 { return ends[i%len(ends)] })
+		got.Stochastic = stochastic
+		optest.Set(got.Hyper, device.HyperLR, 0)
+		want := memory.Clone(got).(*device.AdamW)
+		want.Reference()
+		if err := run(got, schedules[0], 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range got.N {
+			g, w := got.Copy.BF16()[i], want.Copy.BF16()[i]
+			if x := device.FromBF16(w); g != w && !(x != x && device.FromBF16(g) != device.FromBF16(g)) {
+				t.Errorf("stochastic %v: the copy of %v is %v, want %v", stochastic, ends[i%len(ends)], device.FromBF16(g), x)
+			}
+		}
+	}
+}
+
+func TestATargetOutsideOfTheVocabularyStopsTheKernel(t *testing.T) {
+	memory := optest.NewMemory(t, optest.Rand(t))
+	for _, wrong := range []int{-2, 33, math.MaxInt32, math.MinInt32} {
+		op := headLossOf(memory, device.BF16, 33, []int{0, wrong, 1}, false, func(int) float64 { return 1 })
+		var fault *ptx.Fault
+		if err := run(op, schedules[0], 0); !errors.As(err, &fault) || fault.Kind != ptx.Undefined || fault.Block[0] != 1 {
+			t.Errorf("target %d: %v, want a trap in block 1", wrong, err)
+		}
+	}
+}
+
+func TestSumsRefuseByNameWhatTheirKernelsCannotDo(t *testing.T) {
+	memory := optest.NewMemory(t, optest.Rand(t))
+	for want, op := range map[string]device.Op{
+		"cuda: ReduceSum: 65 sources: its kernel adds up to 64": reduceSumOf(memory, device.F32, device.F32, 1, 65, -1),
+		"cuda: ReduceSum: operands of f64":                      reduceSumOf(memory, device.F64, device.F64, 1, 2, -1),
+		"cuda: SumSquares: operands of f64":                     sumSquaresOf(memory, device.F64, 1),
+		"cuda: AdamW: operands of f64":                          &device.AdamW{Param: memory.Blank(device.F64, 1), Grad: memory.Blank(device.BF16, 1), N: 1},
+	} {
+		if l, err := Lower(op); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Lower: %v, %v; want an error with %q", l, err, want)
+		}
+	}
+}
