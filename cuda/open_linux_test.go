@@ -184,3 +184,19 @@ func TestCuBLASAndNCCLAreFoundInWheels(t *testing.T) {
 		})
 	}
 }
+
+// TestTheWheelsOfNVIDIAAreOpened takes those of the peers that the bench compares with, where they are
+// installed.
+func TestTheWheelsOfNVIDIAAreOpened(t *testing.T) {
+	const venv = "../.venv/peers"
+	if found, _ := filepath.Glob(venv + "/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2"); len(found) == 0 {
+		t.Skip("there are none; make bench-peers installs them")
+	}
+	r := Sources{Root: t.TempDir(), Env: func(name string) string { return map[string]string{"VIRTUAL_ENV": venv}[name] }}.Find()
+	for _, l := range []Library{r.BLASLt, r.BLAS, r.NCCL} {
+		if !strings.Contains(l.Path, venv[3:]) || l.Version == "" || l.Problem != "" {
+			t.Errorf("%+v", l)
+		}
+		t.Logf("%s is %s", l.Name, l.Version)
+	}
+}

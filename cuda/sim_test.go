@@ -1,0 +1,176 @@
+//go:build sim && cgo && linux
+
+package cuda_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/sim"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+// simulated returns a GPU of a simulated machine. At the end it is closed, and nothing may be left or
+// have gone wrong.
+func simulated(t *testing.T, c sim.Config) (device.Device, *sim.Machine) {
+	t.Helper()
+	c.Devices = []sim.Device{sim.L4()}
+	m, err := sim.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	driver, err := cuda.OpenTable(m.Table())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := cuda.New(driver, cuda.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		m.Wait()
+		for _, f := range m.Faults() {
+			t.Error(f)
+		}
+		for _, what := range append(m.Leaks(), m.Refused()...) {
+			t.Error(what)
+		}
+	})
+	return d, m
+}
+
+// moved gives an operation memory on the device and returns it, with what brings its operands there and
+// back. Operands that were one stay one. Some are aligned to their elements alone.
+func moved(t *testing.T, d device.Device, rng *rand.Rand, op device.Op) (there device.Op, to, from func(device.Stream)) {
+	t.Helper()
+	there = device.Clone(op)
+	type pair struct {
+		host   device.Tensor
+		staged device.Buffer
+		dev    device.Tensor
+	}
+	pairs := map[device.Addr]pair{}
+	alloc := func(size int64, in device.Memory) device.Buffer {
+		b, err := d.Alloc(size, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Free(b); err != nil {
+				t.Error(err)
+			}
+		})
+		return b
+	}
+	for _, o := range device.Operands(there) {
+		host := *o.T
+		p, ok := pairs[host.Addr]
+		if !ok {
+			off := host.Type.Size() * int64(rng.IntN(2))
+			size := max(1, host.Bytes())
+			p = pair{host, alloc(size, device.Pinned), alloc(size+off, device.Local).In(host.Type, off, host.Len)}
+			pairs[host.Addr] = p
+		}
+		o.T.Addr = p.dev.Addr
+	}
+	to = func(s device.Stream) {
+		for _, p := range pairs {
+			copy(p.staged.Host, optest.Bytes(p.host))
+			s.Launch(&device.Copy{Src: p.staged.In(p.host.Type, 0, p.host.Len), Dst: p.dev, N: int(p.host.Len)})
+		}
+	}
+	from = func(s device.Stream) {
+		for _, p := range pairs {
+			s.Launch(&device.Copy{Src: p.dev, Dst: p.staged.In(p.host.Type, 0, p.host.Len), N: int(p.host.Len)})
+		}
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+			return
+		}
+		for _, p := range pairs {
+			copy(optest.Bytes(p.host), p.staged.Host)
+		}
+	}
+	return there, to, from
+}
+
+func TestEveryOperationIsItsReferenceOnTheSimulatedGPU(t *testing.T) {
+	rng := optest.Rand(t)
+	d, _ := simulated(t, sim.Config{Seed: rng.Uint64(), Pause: 100 * time.Microsecond})
+	s := d.NewStream("compute")
+	ran := map[string]int{}
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, c := range optest.Cases(t, rng, typ) {
+			t.Run(fmt.Sprintf("%v/%s", typ, c.Name), func(t *testing.T) {
+				memory := optest.NewMemory(t, rng)
+				want := memory.Clone(c.Op)
+				bounds := memory.Bounds(want)
+				want.Reference()
+				got := memory.Clone(c.Op)
+				there, to, from := moved(t, d, rng, got)
+				to(s)
+				s.Launch(there)
+				if err := s.Sync(); err != nil {
+					// What is refused is refused by name.
+					if name := device.Name(c.Op); !strings.HasPrefix(err.Error(), "stream compute: cuda: "+name+": ") {
+						t.Fatal(err)
+					}
+					return
+				}
+				from(s)
+				if err := optest.Compare(got, want, bounds); err != nil {
+					t.Error(err)
+				}
+				ran[device.Name(c.Op)]++
+			})
+		}
+	}
+	for _, op := range device.Ops() {
+		switch name := device.Name(op); {
+		case name == "MatMul" || strings.HasPrefix(name, "Attention"): // products, and head sizes that it takes
+		case ran[name] == 0:
+			t.Errorf("no %s ran", name)
+		}
+	}
+}
+
+func TestStreamsAreOrderedByEventsOnTheSimulatedGPU(t *testing.T) {
+	rng := optest.Rand(t)
+	d, _ := simulated(t, sim.Config{Seed: rng.Uint64(), Pause: time.Millisecond})
+	a, b, e := d.NewStream("a"), d.NewStream("b"), d.NewEvent()
+	const n = 1000
+	buffer, err := d.Alloc(8*n, device.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := d.Alloc(4*n, device.Pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, back := buffer.In(device.F32, 0, n), buffer.In(device.F32, 4*n, n), host.In(device.F32, 0, n)
+	for i := range 20 {
+		b.Record(e)
+		a.Wait(e)
+		a.Launch(&device.Fill{Dst: first, N: n, Value: float32(i)})
+		a.Record(e)
+		b.Wait(e)
+		b.Launch(&device.Copy{Src: first, Dst: second, N: n})
+		b.Launch(&device.Copy{Src: second, Dst: back, N: n})
+		if err := errors.Join(b.Sync(), a.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		if !e.Done() || back.F32()[0] != float32(i) || back.F32()[n-1] != float32(i) {
+			t.Fatalf("turn %d: %v", i, back.F32()[n-1])
+		}
+	}
+}
