@@ -65,12 +65,7 @@ func inContext(call string, f func(c *context) error) Result {
 		if err := c.broken(); err != nil {
 			return err
 		}
-		err := f(c)
-		// Waiting may have brought an error to light.
-		if broken := c.broken(); broken != nil {
-			return broken
-		}
-		return err
+		return f(c)
 	})
 }
 
@@ -89,11 +84,13 @@ func (c *context) wait(done <-chan struct{}) {
 	<-done
 }
 
-// drain waits for all work of the context, destroyed streams included.
-func (c *context) drain() {
+// drain waits for all work of the context, destroyed streams included, and
+// returns what was wrong with it.
+func (c *context) drain() error {
 	for _, done := range maps.Clone(c.last) {
 		c.wait(done)
 	}
+	return c.broken()
 }
 
 // failed takes the error of an operation. The first one breaks the context.
@@ -151,15 +148,15 @@ func (d *device) retain() *context {
 // release is cuDevicePrimaryCtxRelease: the last one destroys what the context holds.
 func (d *device) release() error {
 	c, m := d.ctx, d.ctx.m
+	if c.retained == 1 {
+		_ = c.drain() // a broken context can be released, too; others may retain it meanwhile
+	}
 	if c.retained == 0 {
 		return refuse(InvalidContext, "device %d: its context is not retained", d.number)
 	}
-	if c.retained > 1 {
-		c.retained--
+	if c.retained--; c.retained > 0 {
 		return nil
 	}
-	c.drain()
-	c.retained = 0
 	if c.fault.Load() == nil {
 		for _, name := range m.left(c) {
 			m.lost = append(m.lost, fmt.Sprintf("%s, lost with its context", name))

@@ -90,7 +90,9 @@ func (c *context) unpin(host uintptr) error {
 	if a == nil || uint64(host) != a.Base {
 		return refuse(InvalidValue, "%#x is no address that cuMemHostAlloc returned", host)
 	}
-	a.ctx.drain()
+	if err := a.ctx.drain(); err != nil {
+		return err
+	}
 	if a.freed.Load() {
 		return refuse(InvalidValue, "%v was freed on another thread meanwhile", a)
 	}

@@ -246,8 +246,7 @@ func sim_cuCtxSynchronize() C.CUresult {
 		if err := c.m.safe("cuCtxSynchronize"); err != nil {
 			return err
 		}
-		c.drain()
-		return nil
+		return c.drain()
 	}))
 }
 

@@ -22,7 +22,7 @@ const (
 	alignment   = 256      // of allocations, and no more than that by luck
 	guard       = 64 << 10 // bytes at least between two allocations
 	granularity = 512      // in which memory is counted as used
-	poisoned    = 64 << 20 // bytes of an allocation that are poisoned at most; more would cost the host's memory
+	poisoned    = 4 << 20  // bytes of an allocation that are poisoned at most; more would cost the host's memory
 	poison      = 0xff     // makes NaN in fp32 and bf16
 	mapped      = 1 << 20  // bytes from which memory is mapped, and touched only where it is used
 )

@@ -69,6 +69,24 @@ func TestAllocationsStandApart(t *testing.T) {
 	}
 }
 
+// TestLargeMemoryCostsNothingUntilItIsUsed allocates more than the machine of
+// the test is asked to have.
+func TestLargeMemoryCostsNothingUntilItIsUsed(t *testing.T) {
+	r := ready(t, sim.Config{Devices: []sim.Device{sim.H200()}})
+	const size = 16 << 30
+	var all []uint64
+	for range 3 {
+		all = append(all, r.alloc(size))
+	}
+	for _, a := range all {
+		r.ok(r.MemsetD8Async(a+size-1000, 3, 1000, r.stream))
+		r.expect(a+size-1000, bytes.Repeat([]byte{3}, 1000))
+		r.ok(r.MemFree(a))
+	}
+	r.want(r.MemsetD8Async(all[0], 3, 1, r.stream), sim.InvalidValue)
+	r.noFaults()
+}
+
 func TestOnlyAnAllocationIsFreed(t *testing.T) {
 	r := ready(t, sim.Config{})
 	a := r.alloc(1000)

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -44,6 +45,9 @@ func (c *context) newStream(flags, priority int) (*stream, error) {
 	s.priority = min(max(priority, priorityGreatest), priorityLeast) // "it will be clamped"
 	s.name = fmt.Sprintf("stream %d", number(s.handle))
 	c.m.streams[s.handle] = s
+	maps.DeleteFunc(c.last, func(old *stream, done <-chan struct{}) bool {
+		return c.m.streams[old.handle] == nil && isDone(done)
+	})
 	return s, nil
 }
 
@@ -120,7 +124,7 @@ func (s *stream) query() error {
 	if !isDone(s.tail) {
 		return refuse(NotReady, "%s has work to do", s.name)
 	}
-	return nil
+	return s.ctx.broken()
 }
 
 // synchronize is cuStreamSynchronize.
@@ -235,7 +239,7 @@ func (e *event) query() error {
 	if e.last != nil && !isDone(e.last.done) {
 		return refuse(NotReady, "%s has not been reached", e.name)
 	}
-	return nil
+	return e.ctx.broken()
 }
 
 // synchronize is cuEventSynchronize, called in a context.
