@@ -1,0 +1,47 @@
+package kernels
+
+import (
+	"testing"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+// A block of elementwise operations has 1,024 numbers of fp32 and 2,048 of bf16, moved 16 bytes at once where
+// the block is full and one by one where not.
+func TestElementwiseOperationsEndAtAnyElement(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, n := range []int{1, 7, 8, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097} {
+		for _, typ := range []device.DType{device.F32, device.BF16} {
+			normal := func() device.Tensor { return memory.Normal(typ, n, 0, 1) }
+			other := device.F32
+			if typ == other {
+				other = device.BF16
+			}
+			for _, op := range []device.Op{
+				&device.SwiGLU{Gate: normal(), Up: normal(), Out: memory.Blank(typ, n), N: n},
+				&device.SwiGLUBackward{
+					Gate: normal(), Up: normal(), DOut: normal(), DGate: memory.Blank(typ, n), DUp: memory.Blank(typ, n), N: n,
+				},
+				&device.Cast{Src: normal(), Dst: memory.Blank(other, n), N: n},
+				&device.Cast{Src: normal(), Dst: memory.Blank(typ, n), N: n},
+				&device.Copy{Src: normal(), Dst: memory.Blank(typ, n), N: n},
+				&device.Fill{Dst: memory.Blank(typ, n), N: n, Value: 0.1},
+			} {
+				if err := verify(memory, rng, op, schedules[0]); err != nil {
+					t.Errorf("%s: %v", device.Format(op), err)
+				}
+			}
+		}
+		for _, op := range []device.Op{
+			&device.Copy{Src: memory.Ints(n, func(i int) int { return i }), Dst: memory.Blank(device.I32, n), N: n},
+			&device.Copy{Src: memory.Normal(device.F64, n, 0, 1), Dst: memory.Blank(device.F64, n), N: n},
+			&device.Fill{Dst: memory.Blank(device.I32, n), N: n, Value: -3},
+		} {
+			if err := verify(memory, rng, op, schedules[0]); err != nil {
+				t.Errorf("%s: %v", device.Format(op), err)
+			}
+		}
+	}
+}
