@@ -1,0 +1,506 @@
+package ptx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// instruction is one form of an instruction, with what it computes of its
+// operands' bits. Shape has a letter an operand, the result first: p for
+// predicates, h for 16, r for 32 and d for 64 bits.
+type instruction struct {
+	text, shape string
+	want        func(a, b, c uint64) uint64
+}
+
+func s32(x uint64) int64 { return int64(int32(x)) }
+func s64(x uint64) int64 { return int64(x) }
+func f32(x uint64) float64 {
+	return float64(math.Float32frombits(uint32(x)))
+}
+func f64(x uint64) float64 { return math.Float64frombits(x) }
+
+// of32 returns the bits of a result, of which every NaN is one.
+func of32(f float32) uint64 {
+	if f != f {
+		return nan32
+	}
+	return uint64(math.Float32bits(f))
+}
+
+func of64(f float64) uint64 {
+	if f != f {
+		return nan64
+	}
+	return math.Float64bits(f)
+}
+
+// exact computes x·y + z without rounding, and rounds once.
+func exact(x, y, z float64) float32 {
+	if r := x*y + z; r != r || math.IsInf(r, 0) && (math.IsInf(x, 0) || math.IsInf(y, 0) || math.IsInf(z, 0)) {
+		return float32(r)
+	}
+	f := func(v float64) *big.Float { return new(big.Float).SetPrec(3000).SetFloat64(v) }
+	sum := new(big.Float).SetPrec(3000).Add(new(big.Float).SetPrec(3000).Mul(f(x), f(y)), f(z))
+	if sum.Sign() == 0 {
+		return float32(x*y + z) // which has the sign of zero
+	}
+	r, _ := sum.Float32()
+	return r
+}
+
+func truth(b bool) uint64 { return uint64(bit(b)) }
+
+var integers = []instruction{
+	{"add.s32", "rrr", func(a, b, _ uint64) uint64 { return a + b }},
+	{"add.u32", "rrr", func(a, b, _ uint64) uint64 { return a + b }},
+	{"add.s64", "ddd", func(a, b, _ uint64) uint64 { return a + b }},
+	{"add.s16", "hhh", func(a, b, _ uint64) uint64 { return a + b }},
+	{"sub.s32", "rrr", func(a, b, _ uint64) uint64 { return a - b }},
+	{"sub.u64", "ddd", func(a, b, _ uint64) uint64 { return a - b }},
+	{"mul.lo.s32", "rrr", func(a, b, _ uint64) uint64 { return a * b }},
+	{"mul.lo.s64", "ddd", func(a, b, _ uint64) uint64 { return a * b }},
+	{"mul.lo.s16", "hhh", func(a, b, _ uint64) uint64 { return a * b }},
+	{"mul.hi.s32", "rrr", func(a, b, _ uint64) uint64 { return uint64(s32(a) * s32(b) >> 32) }},
+	{"mul.hi.u32", "rrr", func(a, b, _ uint64) uint64 { return a * b >> 32 }},
+	{"mul.hi.u64", "ddd", func(a, b, _ uint64) uint64 { h, _ := bits.Mul64(a, b); return h }},
+	{"mul.hi.s64", "ddd", func(a, b, _ uint64) uint64 {
+		p := new(big.Int).Mul(big.NewInt(s64(a)), big.NewInt(s64(b)))
+		return uint64(p.Rsh(p, 64).Int64())
+	}},
+	{"mul.wide.s32", "drr", func(a, b, _ uint64) uint64 { return uint64(s32(a) * s32(b)) }},
+	{"mul.wide.u32", "drr", func(a, b, _ uint64) uint64 { return a * b }},
+	{"mul.wide.s16", "rhh", func(a, b, _ uint64) uint64 { return uint64(int64(int16(a)) * int64(int16(b))) }},
+	{"mul.wide.u16", "rhh", func(a, b, _ uint64) uint64 { return a * b }},
+	{"mad.lo.s32", "rrrr", func(a, b, c uint64) uint64 { return a*b + c }},
+	{"mad.hi.u32", "rrrr", func(a, b, c uint64) uint64 { return a*b>>32 + c }},
+	{"mad.lo.s64", "dddd", func(a, b, c uint64) uint64 { return a*b + c }},
+	{"mad.wide.s32", "drrd", func(a, b, c uint64) uint64 { return uint64(s32(a)*s32(b)) + c }},
+	{"mad.wide.u32", "drrd", func(a, b, c uint64) uint64 { return a*b + c }},
+	{"div.s32", "rrr", func(a, b, _ uint64) uint64 {
+		if b == 0 {
+			return math.MaxUint32
+		}
+		return uint64(s32(a) / s32(b))
+	}},
+	{"div.u32", "rrr", func(a, b, _ uint64) uint64 {
+		if b == 0 {
+			return math.MaxUint32
+		}
+		return a / b
+	}},
+	{"rem.s32", "rrr", func(a, b, _ uint64) uint64 {
+		if b == 0 {
+			return a
+		}
+		return uint64(s32(a) % s32(b))
+	}},
+	{"rem.u64", "ddd", func(a, b, _ uint64) uint64 {
+		if b == 0 {
+			return a
+		}
+		return a % b
+	}},
+	{"div.s64", "ddd", func(a, b, _ uint64) uint64 {
+		if b == 0 {
+			return math.MaxUint64
+		}
+		q := new(big.Int).Quo(big.NewInt(s64(a)), big.NewInt(s64(b)))
+		return q.And(q, new(big.Int).SetUint64(math.MaxUint64)).Uint64()
+	}},
+	{"min.s32", "rrr", func(a, b, _ uint64) uint64 { return uint64(min(s32(a), s32(b))) }},
+	{"max.s32", "rrr", func(a, b, _ uint64) uint64 { return uint64(max(s32(a), s32(b))) }},
+	{"min.u32", "rrr", func(a, b, _ uint64) uint64 { return min(a, b) }},
+	{"max.u32", "rrr", func(a, b, _ uint64) uint64 { return max(a, b) }},
+	{"min.s64", "ddd", func(a, b, _ uint64) uint64 { return uint64(min(s64(a), s64(b))) }},
+	{"max.u64", "ddd", func(a, b, _ uint64) uint64 { return max(a, b) }},
+	{"min.s16", "hhh", func(a, b, _ uint64) uint64 { return uint64(min(int16(a), int16(b))) }},
+	{"abs.s32", "rr", func(a, _, _ uint64) uint64 { return uint64(max(s32(a), -s32(a))) }},
+	{"neg.s32", "rr", func(a, _, _ uint64) uint64 { return -a }},
+	{"neg.s64", "dd", func(a, _, _ uint64) uint64 { return -a }},
+	{"and.b32", "rrr", func(a, b, _ uint64) uint64 { return a & b }},
+	{"or.b64", "ddd", func(a, b, _ uint64) uint64 { return a | b }},
+	{"xor.b32", "rrr", func(a, b, _ uint64) uint64 { return a ^ b }},
+	{"xor.b16", "hhh", func(a, b, _ uint64) uint64 { return a ^ b }},
+	{"not.b32", "rr", func(a, _, _ uint64) uint64 { return ^a }},
+	{"not.b16", "hh", func(a, _, _ uint64) uint64 { return ^a }},
+	{"shl.b32", "rrr", func(a, b, _ uint64) uint64 { return a << b }},
+	{"shl.b64", "ddr", func(a, b, _ uint64) uint64 { return a << b }},
+	{"shl.b16", "hhr", func(a, b, _ uint64) uint64 { return a << b }},
+	{"shr.u32", "rrr", func(a, b, _ uint64) uint64 { return a >> b }},
+	{"shr.s32", "rrr", func(a, b, _ uint64) uint64 { return uint64(s32(a) >> b) }},
+	{"shr.u64", "ddr", func(a, b, _ uint64) uint64 { return a >> b }},
+	{"shr.s64", "ddr", func(a, b, _ uint64) uint64 { return uint64(s64(a) >> b) }},
+	{"shr.s16", "hhr", func(a, b, _ uint64) uint64 { return uint64(int16(a) >> b) }},
+	{"shf.l.wrap.b32", "rrrr", func(a, b, c uint64) uint64 { return (b<<32 | a) << (c & 31) >> 32 }},
+	{"shf.r.wrap.b32", "rrrr", func(a, b, c uint64) uint64 { return (b<<32 | a) >> (c & 31) }},
+	{"shf.l.clamp.b32", "rrrr", func(a, b, c uint64) uint64 { return (b<<32 | a) << min(c, 32) >> 32 }},
+	{"shf.r.clamp.b32", "rrrr", func(a, b, c uint64) uint64 { return (b<<32 | a) >> min(c, 32) }},
+	{"popc.b32", "rr", func(a, _, _ uint64) uint64 { return uint64(bits.OnesCount64(a)) }},
+	{"popc.b64", "rd", func(a, _, _ uint64) uint64 { return uint64(bits.OnesCount64(a)) }},
+	{"clz.b32", "rr", func(a, _, _ uint64) uint64 { return uint64(bits.LeadingZeros32(uint32(a))) }},
+	{"clz.b64", "rd", func(a, _, _ uint64) uint64 { return uint64(bits.LeadingZeros64(a)) }},
+	{"brev.b32", "rr", func(a, _, _ uint64) uint64 { return uint64(bits.Reverse32(uint32(a))) }},
+	{"brev.b64", "dd", func(a, _, _ uint64) uint64 { return bits.Reverse64(a) }},
+	{"bfind.u32", "rr", func(a, _, _ uint64) uint64 { return uint64(bits.Len64(a) - 1) }},
+	{"bfind.shiftamt.u32", "rr", func(a, _, _ uint64) uint64 {
+		if a == 0 {
+			return math.MaxUint32
+		}
+		return uint64(bits.LeadingZeros32(uint32(a)))
+	}},
+	{"bfind.s32", "rr", func(a, _, _ uint64) uint64 {
+		if s32(a) < 0 {
+			a = uint64(^uint32(a))
+		}
+		return uint64(bits.Len64(a) - 1)
+	}},
+	{"prmt.b32", "rrrr", func(a, b, c uint64) uint64 {
+		all := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(a)), uint32(b))
+		var r uint64
+		for i := range 4 {
+			s := c >> (4 * i) & 15
+			v := uint64(all[s&7])
+			if s&8 != 0 {
+				v = v >> 7 * 255
+			}
+			r |= v << (8 * i)
+		}
+		return r
+	}},
+	{"bfe.u32", "rrrr", func(a, b, c uint64) uint64 { return extractBits(a, b, c, 32, false) }},
+	{"bfe.s32", "rrrr", func(a, b, c uint64) uint64 { return extractBits(a, b, c, 32, true) }},
+	{"bfe.u64", "ddrr", func(a, b, c uint64) uint64 { return extractBits(a, b, c, 64, false) }},
+	{"bfe.s64", "ddrr", func(a, b, c uint64) uint64 { return extractBits(a, b, c, 64, true) }},
+	{"selp.b32", "rrrp", func(a, b, c uint64) uint64 { return []uint64{b, a}[c] }},
+	{"selp.b64", "dddp", func(a, b, c uint64) uint64 { return []uint64{b, a}[c] }},
+	{"slct.u32.s32", "rrrr", func(a, b, c uint64) uint64 { return []uint64{b, a}[truth(s32(c) >= 0)] }},
+	{"slct.f32.f32", "rrrr", func(a, b, c uint64) uint64 { return []uint64{b, a}[truth(f32(c) >= 0)] }},
+	{"and.pred", "ppp", func(a, b, _ uint64) uint64 { return a & b }},
+	{"or.pred", "ppp", func(a, b, _ uint64) uint64 { return a | b }},
+	{"xor.pred", "ppp", func(a, b, _ uint64) uint64 { return a ^ b }},
+	{"not.pred", "pp", func(a, _, _ uint64) uint64 { return 1 - a }},
+	{"mov.pred", "pp", func(a, _, _ uint64) uint64 { return a }},
+	{"mov.b32", "rr", func(a, _, _ uint64) uint64 { return a }},
+	{"mov.b64", "dd", func(a, _, _ uint64) uint64 { return a }},
+	{"sad.u32", "rrrr", func(a, b, c uint64) uint64 { return c + max(a, b) - min(a, b) }},
+	{"sad.s32", "rrrr", func(a, b, c uint64) uint64 { return c + uint64(max(s32(a), s32(b))-min(s32(a), s32(b))) }},
+}
+
+// extractBits is bfe as the manual writes it, bit by bit.
+func extractBits(a, b, c uint64, n int, signed bool) uint64 {
+	pos, length := int(b&255), int(c&255)
+	var sign uint64
+	if signed && length > 0 {
+		sign = a >> min(pos+length-1, n-1) & 1
+	}
+	var r uint64
+	for i := range n {
+		v := sign
+		if i < length && pos+i < n {
+			v = a >> (pos + i) & 1
+		}
+		r |= v << i
+	}
+	return r
+}
+
+func fmin(x, y float64) float64 {
+	if x != x {
+		return y
+	}
+	if y != y {
+		return x
+	}
+	return min(x, y)
+}
+
+func fmax(x, y float64) float64 {
+	if x != x {
+		return y
+	}
+	if y != y {
+		return x
+	}
+	return max(x, y)
+}
+
+var floats = []instruction{
+	{"add.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(exact(f32(a), 1, f32(b))) }},
+	{"add.rn.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(exact(f32(a), 1, f32(b))) }},
+	{"sub.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(exact(f32(a), 1, -f32(b))) }},
+	{"mul.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(f32(a) * f32(b))) }},
+	{"fma.rn.f32", "rrrr", func(a, b, c uint64) uint64 { return of32(exact(f32(a), f32(b), f32(c))) }},
+	{"div.rn.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(f32(a) / f32(b))) }},
+	{"rcp.rn.f32", "rr", func(a, _, _ uint64) uint64 { return of32(float32(1 / f32(a))) }},
+	{"sqrt.rn.f32", "rr", func(a, _, _ uint64) uint64 { return of32(float32(math.Sqrt(f32(a)))) }},
+	{"min.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(fmin(f32(a), f32(b)))) }},
+	{"max.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(fmax(f32(a), f32(b)))) }},
+	{"max.NaN.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(max(f32(a), f32(b)))) }},
+	{"min.NaN.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(min(f32(a), f32(b)))) }},
+	{"abs.f32", "rr", func(a, _, _ uint64) uint64 { return a &^ (1 << 31) }},
+	{"neg.f32", "rr", func(a, _, _ uint64) uint64 { return a ^ 1<<31 }},
+	{"copysign.f32", "rrr", func(a, b, _ uint64) uint64 { return a&(1<<31) | b&^(1<<31) }},
+	{"add.sat.f32", "rrr", func(a, b, _ uint64) uint64 {
+		r := f32(a) + f32(b)
+		if !(r > 0) {
+			return 0
+		}
+		return of32(float32(min(r, 1)))
+	}},
+	{"mul.ftz.f32", "rrr", func(a, b, _ uint64) uint64 {
+		flush := func(x uint64) uint64 {
+			if x&0x7f800000 == 0 {
+				x &= 1 << 31
+			}
+			return x
+		}
+		return flush(of32(float32(f32(flush(a)) * f32(flush(b)))))
+	}},
+	{"add.f64", "ddd", func(a, b, _ uint64) uint64 { return of64(f64(a) + f64(b)) }},
+	{"mul.f64", "ddd", func(a, b, _ uint64) uint64 { return of64(f64(a) * f64(b)) }},
+	{"fma.rn.f64", "dddd", func(a, b, c uint64) uint64 { return of64(math.FMA(f64(a), f64(b), f64(c))) }},
+	{"div.rn.f64", "ddd", func(a, b, _ uint64) uint64 { return of64(f64(a) / f64(b)) }},
+	{"sqrt.rn.f64", "dd", func(a, _, _ uint64) uint64 { return of64(math.Sqrt(f64(a))) }},
+	{"min.f64", "ddd", func(a, b, _ uint64) uint64 { return of64(fmin(f64(a), f64(b))) }},
+	{"neg.f64", "dd", func(a, _, _ uint64) uint64 { return a ^ 1<<63 }},
+}
+
+// edges are bits that are special to integers or floats.
+var edges = []uint64{
+	0, 1, 2, 31, 32, 33, 63, 64, 255, 0x7fff, 0x8000, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0x80000001, 0xffffffff, 1 << 32, 1 << 63, 1<<63 - 1, math.MaxUint64,
+	0x00800000, 0x007fffff, 0x80000000, 0x3f800000, 0xbf800000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0x4b000000, 0x4b000001, 0x33800000, 0x33800001,
+	0x3ff0000000000000, 0x7ff0000000000000, 0xfff0000000000000, 0x7ff8000000000000, 0x0010000000000000, 0x000fffffffffffff, 0x7fefffffffffffff,
+}
+
+// values draws operands of a width: edges, and bits of which floats come out near to each other.
+func values(rng *rand.Rand, width int) uint64 {
+	var v uint64
+	switch rng.IntN(4) {
+	case 0:
+		v = edges[rng.IntN(len(edges))]
+	case 1:
+		v = rng.Uint64() >> rng.IntN(64)
+	case 2:
+		v = uint64(math.Float32bits(float32(rng.NormFloat64() * math.Exp2(float64(rng.IntN(8)))))) // in range as floats
+		if width == 64 {
+			v = math.Float64bits(rng.NormFloat64() * math.Exp2(float64(rng.IntN(8))))
+		}
+	default:
+		v = rng.Uint64()
+	}
+	if width == 64 {
+		return v
+	}
+	return v & (1<<width - 1)
+}
+
+var widths = map[byte]int{'p': 1, 'h': 16, 'r': 32, 'd': 64}
+
+// program returns the body of a kernel that runs an instruction once on each thread's operands.
+func program(text, shape string) string {
+	registers := map[byte]string{'p': "%%p%d", 'h': "%%h%d", 'r': "%%r%d", 'd': "%%rd%d"}
+	name := func(i int) string { return fmt.Sprintf(registers[shape[i]], 10+i) }
+	var b strings.Builder
+	b.WriteString("mov.u32 %r2, %ctaid.x;\nmad.lo.u32 %r2, %r2, 64, %r1;\nmul.wide.u32 %rd3, %r2, 32;\nadd.s64 %rd3, %rd1, %rd3;\nmul.wide.u32 %rd4, %r2, 8;\nadd.s64 %rd4, %rd2, %rd4;\n")
+	for i := 1; i < len(shape); i++ {
+		if shape[i] == 'p' {
+			fmt.Fprintf(&b, "ld.global.u32 %%r3, [%%rd3+%d];\nsetp.ne.u32 %s, %%r3, 0;\n", 8*i, name(i))
+		} else {
+			fmt.Fprintf(&b, "ld.global.b%d %s, [%%rd3+%d];\n", widths[shape[i]], name(i), 8*i)
+		}
+	}
+	operands := make([]string, len(shape))
+	for i := range operands {
+		operands[i] = name(i)
+	}
+	fmt.Fprintf(&b, "%s %s;\n", text, strings.Join(operands, ", "))
+	b.WriteString("mov.u64 %rd5, 0;\nst.global.u64 [%rd4], %rd5;\n")
+	if shape[0] == 'p' {
+		fmt.Fprintf(&b, "selp.b32 %%r3, 1, 0, %s;\nst.global.b32 [%%rd4], %%r3;\n", name(0))
+	} else {
+		fmt.Fprintf(&b, "st.global.b%d [%%rd4], %s;\n", widths[shape[0]], name(0))
+	}
+	return b.String()
+}
+
+// check runs an instruction on random operands, in whole warps and in one that lacks lanes.
+func check(t *testing.T, rng *rand.Rand, i instruction, equal func(got, want uint64) bool) {
+	t.Helper()
+	const threads = 64 * 6
+	k := kernel(t, "", program(i.text, i.shape))
+	in := make([]byte, 32*threads)
+	var operands [threads][4]uint64
+	for j := range operands {
+		for l := 1; l < len(i.shape); l++ {
+			v := values(rng, widths[i.shape[l]])
+			operands[j][l] = v
+			binary.LittleEndian.PutUint64(in[32*j+8*l:], v)
+		}
+	}
+	out, err := launch(k, Launch{Grid: [3]uint32{threads / 64, 1, 1}, Block: [3]uint32{50, 1, 1}}, in, 8*threads)
+	if err != nil {
+		t.Fatalf("%s: %v", i.text, err)
+	}
+	for j, o := range operands {
+		if j%64 >= 50 {
+			continue
+		}
+		got := binary.LittleEndian.Uint64(out[8*j:])
+		want := i.want(o[1], o[2], o[3]) & (math.MaxUint64 >> (64 - widths[i.shape[0]]))
+		if !equal(got, want) {
+			t.Errorf("%s of %#x: %#x, want %#x", i.text, o[1:len(i.shape)], got, want)
+			return
+		}
+	}
+}
+
+func same(got, want uint64) bool { return got == want }
+
+func TestIntegerInstructionsComputeWhatTheManualSays(t *testing.T) {
+	rng := random(t)
+	for _, i := range integers {
+		check(t, rng, i, same)
+	}
+}
+
+func TestFloatInstructionsRoundOnce(t *testing.T) {
+	rng := random(t)
+	for _, i := range floats {
+		for range 4 {
+			check(t, rng, i, same)
+		}
+	}
+}
+
+func TestAnyFunctionOfThreeBits(t *testing.T) {
+	rng := random(t)
+	for table := range uint64(256) {
+		i := instruction{"", "rrrr", func(a, b, c uint64) uint64 {
+			var r uint64
+			for j := range 32 {
+				r |= table >> (a>>j&1<<2 | b>>j&1<<1 | c>>j&1) & 1 << j
+			}
+			return r
+		}}
+		body := strings.Replace(program("lop3.b32", i.shape), "%r13;\nmov", fmt.Sprintf("%%r13, %d;\nmov", table), 1)
+		k := kernel(t, "", body)
+		in := make([]byte, 32*64)
+		for j := range 64 * 4 {
+			binary.LittleEndian.PutUint64(in[8*j:], uint64(rng.Uint32()))
+		}
+		out, err := launch(k, Launch{}, in, 8*64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range 32 {
+			o := func(l int) uint64 { return binary.LittleEndian.Uint64(in[32*j+8*l:]) }
+			if got, want := uint64(word(out, 2*j)), i.want(o(1), o(2), o(3)); got != want {
+				t.Fatalf("table %d: %#x, want %#x", table, got, want)
+			}
+		}
+	}
+}
+
+func TestComparisonsKnowWhatIsNoNumber(t *testing.T) {
+	rng := random(t)
+	ordered := map[string]func(x, y float64) bool{
+		"eq": func(x, y float64) bool { return x == y }, "ne": func(x, y float64) bool { return x < y || x > y },
+		"lt": func(x, y float64) bool { return x < y }, "le": func(x, y float64) bool { return x <= y },
+		"gt": func(x, y float64) bool { return x > y }, "ge": func(x, y float64) bool { return x >= y },
+	}
+	isNaN := func(x, y float64) bool { return x != x || y != y }
+	for op, f := range ordered {
+		for _, w := range []struct {
+			suffix, shape string
+			of            func(uint64) float64
+		}{{"f32", "prr", f32}, {"f64", "pdd", f64}} {
+			check(t, rng, instruction{"setp." + op + "." + w.suffix, w.shape, func(a, b, _ uint64) uint64 { return truth(f(w.of(a), w.of(b))) }}, same)
+			check(t, rng, instruction{"setp." + op + "u." + w.suffix, w.shape, func(a, b, _ uint64) uint64 {
+				return truth(f(w.of(a), w.of(b)) || isNaN(w.of(a), w.of(b)))
+			}}, same)
+		}
+		compare := func(x, y int64) bool { return f(float64(max(min(x-y, 1), -1)), 0) }
+		check(t, rng, instruction{"setp." + op + ".s32", "prr", func(a, b, _ uint64) uint64 { return truth(compare(s32(a), s32(b))) }}, same)
+		check(t, rng, instruction{"setp." + op + ".u32", "prr", func(a, b, _ uint64) uint64 { return truth(compare(int64(a), int64(b))) }}, same)
+		check(t, rng, instruction{"setp." + op + ".u16", "phh", func(a, b, _ uint64) uint64 { return truth(compare(int64(a), int64(b))) }}, same)
+		check(t, rng, instruction{"setp." + op + ".s16", "phh", func(a, b, _ uint64) uint64 {
+			return truth(compare(int64(int16(a)), int64(int16(b))))
+		}}, same)
+		check(t, rng, instruction{"setp." + op + ".s64", "pdd", func(a, b, _ uint64) uint64 {
+			return truth(f(float64(big.NewInt(s64(a)).Cmp(big.NewInt(s64(b)))), 0))
+		}}, same)
+		check(t, rng, instruction{"setp." + op + ".u64", "pdd", func(a, b, _ uint64) uint64 {
+			return truth(f(float64(new(big.Int).SetUint64(a).Cmp(new(big.Int).SetUint64(b))), 0))
+		}}, same)
+	}
+	check(t, rng, instruction{"setp.num.f32", "prr", func(a, b, _ uint64) uint64 { return truth(!isNaN(f32(a), f32(b))) }}, same)
+	check(t, rng, instruction{"setp.nan.f32", "prr", func(a, b, _ uint64) uint64 { return truth(isNaN(f32(a), f32(b))) }}, same)
+	for op, f := range map[string]func(x, y uint64) uint64{
+		"and": func(x, y uint64) uint64 { return x & y }, "or": func(x, y uint64) uint64 { return x | y }, "xor": func(x, y uint64) uint64 { return x ^ y },
+	} {
+		check(t, rng, instruction{"setp.lt." + op + ".s32", "prrp", func(a, b, c uint64) uint64 { return f(truth(s32(a) < s32(b)), c) }}, same)
+	}
+	r := perThread(t, "setp.lt.u32 %p3, %r1, 9;\nsetp.lt.and.u32 %p1|%p2, %r1, 5, !%p3;\nselp.b32 %r8, 1, 0, %p1;\nselp.b32 %r9, 2, 0, %p2;\nor.b32 %r9, %r9, %r8;", Launch{})
+	for i, v := range r {
+		if want := uint32(2 * bit(i >= 9)); v != want {
+			t.Errorf("lane %d: %d, want %d", i, v, want)
+		}
+	}
+}
+
+func TestApproximationsAreNearTheTruth(t *testing.T) {
+	rng := random(t)
+	near := func(got, want uint64) bool {
+		g, w := f32(got), f32(want)
+		return got == want || math.Abs(g-w) <= 0x1p-23*math.Abs(w)
+	}
+	for op, f := range map[string]func(float64) float64{
+		"ex2.approx.f32": math.Exp2, "lg2.approx.f32": math.Log2, "rsqrt.approx.f32": func(x float64) float64 { return 1 / math.Sqrt(x) },
+		"rcp.approx.f32": func(x float64) float64 { return 1 / x }, "sqrt.approx.f32": math.Sqrt, "tanh.approx.f32": math.Tanh,
+		"sin.approx.f32": math.Sin, "cos.approx.f32": math.Cos,
+	} {
+		for range 8 {
+			check(t, rng, instruction{op, "rr", func(a, _, _ uint64) uint64 { return of32(float32(f(f32(a)))) }}, near)
+		}
+	}
+	for range 4 {
+		check(t, rng, instruction{"div.full.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(f32(a) / f32(b))) }}, near)
+	}
+}
+
+func TestTwoToThePowerIsRightOverItsWholeRange(t *testing.T) {
+	for x := float32(-152); x < 130; x += 0.00391 {
+		got, want := float64(math.Float32frombits(exp2(math.Float32bits(x)))), math.Exp2(float64(x))
+		if math.Abs(got-want) > 0x1.01p-24*want+0x1.01p-150 && !(math.IsInf(got, 1) && x >= 128) {
+			t.Fatalf("2^%v is %v, want %v", x, got, want)
+		}
+	}
+}
+
+func TestTwoRoundingsAreOneInAnFMA(t *testing.T) {
+	// Sums whose bits reach far below a float32's: ties, which a bit of the 54th place breaks.
+	loop := float32Loop("fma", "rn", false)
+	rng := random(t)
+	for range 2000 {
+		var d, a, b, c slot32
+		for i := range a {
+			e := rng.IntN(60) - 30
+			a[i] = math.Float32bits(float32(math.Ldexp(float64(1<<23+rng.IntN(1<<23)), e)))
+			b[i] = math.Float32bits(float32(math.Ldexp(float64(1<<23+rng.IntN(4)), -23)))
+			c[i] = math.Float32bits(float32(math.Ldexp(float64(1<<23+rng.IntN(4)), e-rng.IntN(60)+20))) ^ rng.Uint32()&(1<<31)
+		}
+		loop(&d, &a, &b, &c)
+		for i := range d {
+			if want := math.Float32bits(exact(f32(uint64(a[i])), f32(uint64(b[i])), f32(uint64(c[i])))); d[i] != want {
+				t.Fatalf("fma of %#x, %#x, %#x: %#x, want %#x", a[i], b[i], c[i], d[i], want)
+			}
+		}
+	}
+}
