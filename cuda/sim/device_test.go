@@ -262,7 +262,7 @@ func TestWhatIsNotGivenBackIsNamed(t *testing.T) {
 		if released {
 			want = 7
 		}
-		if len(leaks) != want || strings.Contains(all, "300") {
+		if len(leaks) != want || strings.Contains(all, " 300 bytes") {
 			t.Errorf("%d leaks, want %d: %q", len(leaks), want, leaks)
 		}
 		r.m.Close()

@@ -18,7 +18,9 @@
 //   - memory of another device may not be used by kernels: no peer access.
 //
 // The order of things is real: every operation of a stream is a goroutine that
-// waits for the one before, after a pause drawn from the machine's seed.
+// waits for the one before, after a pause drawn from the machine's seed. So a wait
+// that is missing between two streams shows, and go test -race reports it: what
+// is ordered for the device is ordered for Go.
 // What is refused by name, as CUDA_ERROR_NOT_SUPPORTED: the legacy and the
 // per-thread stream, external event nodes, events between processes, launches
 // with "extra", and the registers of a kernel, which only a compiler knows.

@@ -74,6 +74,7 @@ type Machine struct {
 	lost      []string // what went down with its context
 
 	working sync.WaitGroup // operations that have not ended
+	held    sync.RWMutex   // locked while none may begin
 
 	reports sync.Mutex
 	faults  []*Fault
@@ -137,6 +138,19 @@ func (m *Machine) Close() {
 
 // Wait blocks until no work is under way, so that Faults is complete.
 func (m *Machine) Wait() { m.working.Wait() }
+
+// Hold keeps work that has not begun from beginning, until release is called:
+// for tests of what is true while work is queued.
+func (m *Machine) Hold() (release func()) {
+	m.held.Lock()
+	return sync.OnceFunc(m.held.Unlock)
+}
+
+// begin waits while work is held. What has begun is not.
+func (m *Machine) begin() {
+	m.held.RLock()
+	defer m.held.RUnlock()
+}
 
 // Faults returns what work has done wrong so far, in the order it was found.
 func (m *Machine) Faults() []*Fault {

@@ -147,11 +147,11 @@ func TestPinnedMemoryIsTheHostsAndTheDevices(t *testing.T) {
 }
 
 func TestPinnedMemoryIsFreedAfterTheWorkThatUsesIt(t *testing.T) {
-	r := ready(t, slow)
+	r := ready(t, sim.Config{})
 	p, b := r.pinned(64)
 	copy(b, bytes.Repeat([]byte{5}, 64))
 	device := r.alloc(64)
-	r.busy(r.stream)
+	time.AfterFunc(20*time.Millisecond, r.hold())
 	r.ok(r.MemcpyHtoDAsync(device, p, 64, r.stream))
 	r.ok(r.MemFreeHost(p))
 	r.expect(device, bytes.Repeat([]byte{5}, 64))
@@ -225,19 +225,21 @@ func TestFillsRepeatAValue(t *testing.T) {
 }
 
 func TestACopyFromPageableMemoryHasReadItWhenItReturns(t *testing.T) {
-	r := ready(t, slow)
+	r := ready(t, sim.Config{})
 	a := r.alloc(8)
 	own := []byte("previous")
-	r.busy(r.stream)
+	release := r.hold()
 	r.ok(r.MemcpyHtoDAsync(a, unsafe.Pointer(&own[0]), 8, r.stream))
 	copy(own, "tampered")
+	release()
 	r.expect(a, []byte("previous"))
 }
 
 func TestACopyToPageableMemoryHasEndedWhenItReturns(t *testing.T) {
-	r := ready(t, slow)
+	r := ready(t, sim.Config{})
 	a := r.upload([]byte("contents"))
-	r.busy(r.stream)
+	r.ok(r.StreamSynchronize(r.stream))
+	time.AfterFunc(20*time.Millisecond, r.hold())
 	own := make([]byte, 8)
 	r.ok(r.MemcpyDtoHAsync(unsafe.Pointer(&own[0]), a, 8, r.stream))
 	if string(own) != "contents" {
@@ -247,18 +249,24 @@ func TestACopyToPageableMemoryHasEndedWhenItReturns(t *testing.T) {
 }
 
 func TestACopyOfPinnedMemoryHappensInTheStream(t *testing.T) {
-	r := ready(t, slow)
+	r := ready(t, sim.Config{})
 	p, b := r.pinned(8)
 	a := r.alloc(8)
 	copy(b, "previous")
-	r.busy(r.stream)
+	release := r.hold()
 	r.ok(r.MemcpyHtoDAsync(a, p, 8, r.stream))
 	r.want(r.StreamQuery(r.stream), sim.NotReady)
 	copy(b, "tampered")
+	release()
 	r.expect(a, []byte("tampered"))
 	q, c := r.pinned(8)
-	r.busy(r.stream)
+	copy(c, "untouched")
+	release = r.hold()
 	r.ok(r.MemcpyDtoHAsync(q, a, 8, r.stream))
+	if string(c) != "untouche" {
+		t.Errorf("%q before the copy", c)
+	}
+	release()
 	r.ok(r.StreamSynchronize(r.stream))
 	if string(c) != "tampered" {
 		t.Errorf("%q", c)
@@ -302,11 +310,12 @@ func TestCopiesThatOverlapAreReported(t *testing.T) {
 }
 
 func TestMemoryThatIsFreedTooEarlyBreaksTheContext(t *testing.T) {
-	r := ready(t, slow)
+	r := ready(t, sim.Config{})
 	a := r.alloc(8)
-	r.busy(r.stream)
+	release := r.hold()
 	r.ok(r.MemsetD8Async(a, 0, 8, r.stream))
 	r.ok(r.MemFree(a))
+	release()
 	f := r.fault(sim.IllegalAddress, "was freed while work that uses it was queued")
 	if f.Call != "cuMemsetD8Async" || f.Device != 0 || f.Stream == "" {
 		t.Errorf("fault: %+v", f)

@@ -304,14 +304,15 @@ func TestAModuleHasItsKernels(t *testing.T) {
 }
 
 func TestAModuleUnloadedTooEarlyBreaksTheContext(t *testing.T) {
-	r := ready(t, slow)
+	r := ready(t, sim.Config{})
 	var module, fill uintptr
 	r.ok(r.ModuleLoadDataEx(&module, kernels, nil, 0))
 	r.ok(r.ModuleGetFunction(&fill, module, "fill"))
 	a := r.alloc(4)
-	r.busy(r.stream)
+	release := r.hold()
 	r.ok(r.run(fill, 1, 1, 0, address(a), word(1), word(1)))
 	r.ok(r.ModuleUnload(module))
+	release()
 	r.fault(sim.LaunchFailed, "unloaded while fill was queued")
 	r.want(r.CtxSynchronize(), sim.LaunchFailed)
 }

@@ -188,6 +188,13 @@ func (r *rig) expect(address uint64, want []byte) {
 	}
 }
 
+// hold keeps work from beginning until release is called, or the test ends.
+func (r *rig) hold() (release func()) {
+	release = r.m.Hold()
+	r.Cleanup(release)
+	return release
+}
+
 // busy gives a stream work that takes a while, by the pauses of slow.
 func (r *rig) busy(stream uintptr) {
 	r.Helper()

@@ -94,6 +94,7 @@ func (s *stream) enqueue(call string, do func() error, after ...<-chan struct{})
 			<-other
 		}
 		time.Sleep(pause)
+		m.begin()
 		if s.ctx.fault.Load() != nil {
 			return // a broken context does nothing any more
 		}
