@@ -40,6 +40,7 @@ type gpu struct {
 	functions map[string]C.CUfunction
 	works     map[device.Op]*work
 	buffers   map[device.Addr]device.Buffer
+	ones      device.Buffer // what biases are spread with; of no size until there is one
 	streams   []*stream
 	events    []*event
 }
@@ -64,6 +65,9 @@ func New(d *Driver, o Options) (device.Device, error) {
 	p, err := d.Properties(o.Ordinal)
 	if err == nil {
 		err = p.check()
+	}
+	if err == nil {
+		err = d.noBLAS
 	}
 	if err != nil {
 		return nil, err
@@ -307,6 +311,9 @@ func (g *gpu) shut() (first error) {
 	}
 	keep(C.call_cuCtxSynchronize(table), "cuCtxSynchronize")
 	for _, s := range g.streams {
+		if err := s.blas.close(g); first == nil {
+			first = err
+		}
 		if s.finished != nil {
 			keep(C.call_cuEventDestroy(table, s.finished), "cuEventDestroy")
 		}
@@ -328,6 +335,11 @@ func (g *gpu) shut() (first error) {
 	}
 	for _, b := range g.buffers {
 		if err := g.release(b); first == nil {
+			first = err
+		}
+	}
+	if g.ones.Size > 0 {
+		if err := g.release(g.ones); first == nil {
 			first = err
 		}
 	}

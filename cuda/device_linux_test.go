@@ -166,8 +166,10 @@ func TestTheStepLoopAllocatesNothing(t *testing.T) {
 	s, e := d.NewStream("a"), d.NewEvent()
 	kernel := swiGLU(t, d, 100)
 	host := alloc(t, d, 400, device.Pinned)
+	b := alloc(t, d, 4*300, device.Local)
+	product := &device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), Bias: b.In(device.F32, 0, 10), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10}
 	ops := []device.Op{
-		kernel, &device.Copy{Src: host.In(device.F32, 0, 100), Dst: kernel.Up, N: 100}, &device.Fill{Dst: kernel.Out, N: 100},
+		kernel, product, &device.Copy{Src: host.In(device.F32, 0, 100), Dst: kernel.Up, N: 100}, &device.Fill{Dst: kernel.Out, N: 100},
 		&device.ReduceSum{Srcs: []device.Tensor{kernel.Gate, kernel.Up}, Dst: kernel.Out, N: 100},
 		&native{func() error { return nil }},
 	}

@@ -77,11 +77,15 @@ func library(t *testing.T, to, source string, arguments ...string) {
 
 var compiled sync.Map // source and arguments → func() ([]byte, error)
 
-// testDriver returns sources where the test's driver is, and what it does.
+// testDriver returns sources where the test's driver and cuBLAS are, and what the driver does.
 func testDriver(t *testing.T, arguments ...string) (Sources, *control) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "libcuda.so.535.161.08")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "libcuda.so.535.161.08")
 	library(t, path, "driver/driver.c", arguments...)
+	blas := filepath.Join(dir, "libcublas.so.13")
+	library(t, blas, "libraries/cublas.c")
+	library(t, filepath.Join(dir, "libcublasLt.so.13"), "libraries/version.c", "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13")
 	f, err := os.Create(path + ".control")
 	if err != nil {
 		t.Fatal(err)
@@ -99,9 +103,6 @@ func testDriver(t *testing.T, arguments ...string) (Sources, *control) {
 	c := (*control)(unsafe.Pointer(&bytes[0]))
 	c.Version, c.Devices, c.Major = 12040, 1, 8
 	return Sources{Root: t.TempDir(), Env: func(name string) string {
-		if name == OverrideDriver {
-			return path
-		}
-		return ""
+		return map[string]string{OverrideDriver: path, OverrideBLAS: blas}[name]
 	}}, c
 }

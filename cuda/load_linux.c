@@ -22,20 +22,33 @@ const char *gofsdp_path(void *library) {
   return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != NULL ? map->l_name : NULL;
 }
 
-int gofsdp_fill(void *library, gofsdp_driver *table, const char **missing, int most) {
-#define ENTRY(name, symbol, parameters, arguments) {symbol, offsetof(gofsdp_driver, name)},
-  static const struct {
-    const char *symbol;
-    size_t at;
-  } entries[] = {DRIVER(ENTRY)};
-#undef ENTRY
+typedef struct {
+  const char *symbol;
+  size_t at; // in the table
+} entry;
+
+static int fill(void *library, void *table, const entry *entries, size_t n, const char **missing, int most) {
   int lacks = 0;
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+  for (size_t i = 0; i < n; i++) {
     void *address = dlsym(library, entries[i].symbol);
     if (address == NULL && lacks++ < most) missing[lacks - 1] = entries[i].symbol;
     memcpy((char *)table + entries[i].at, &address, sizeof address); // POSIX: as wide as a function's
   }
   return lacks;
+}
+
+int gofsdp_fill(void *library, gofsdp_driver *table, const char **missing, int most) {
+#define ENTRY(name, symbol, parameters, arguments) {symbol, offsetof(gofsdp_driver, name)},
+  static const entry entries[] = {DRIVER(ENTRY)};
+#undef ENTRY
+  return fill(library, table, entries, sizeof entries / sizeof *entries, missing, most);
+}
+
+int gofsdp_fill_blas(void *library, gofsdp_blas *table, const char **missing, int most) {
+#define ENTRY(name, symbol, parameters, arguments) {symbol, offsetof(gofsdp_blas, name)},
+  static const entry entries[] = {BLAS(ENTRY)};
+#undef ENTRY
+  return fill(library, table, entries, sizeof entries / sizeof *entries, missing, most);
 }
 
 int gofsdp_nccl_version(void *library) {

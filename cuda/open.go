@@ -2,6 +2,7 @@
 
 package cuda
 
+// #include "blas.h"
 // #include "call.h"
 // #include "load.h"
 // #include <stdlib.h>
@@ -21,21 +22,50 @@ type Driver struct {
 	table   *C.gofsdp_driver
 	version int
 	library Library
+	blas    *C.gofsdp_blas // nil where there is none
+	noBLAS  error          // why Open found none
 }
 
-// Open finds the driver and initialises it. The error is ErrNoLibrary, ErrNoDevice, or says what is
-// wrong with the driver that is there, and the remedy.
+// Open finds the driver and cuBLAS, and initialises the driver. The error is ErrNoLibrary, ErrNoDevice,
+// or says what is wrong with the driver that is there, and the remedy. Of a cuBLAS that is not there New
+// tells.
 func Open(s Sources) (*Driver, error) {
 	d, _, err := s.open()
-	return d, err
+	if err != nil {
+		return nil, err
+	}
+	handle, _, lib, err := s.openBLAS(d.version)
+	if err != nil {
+		d.noBLAS = fmt.Errorf("cuda: matrix products need cuBLAS: %w", err)
+		return d, nil
+	}
+	d.blas = (*C.gofsdp_blas)(C.calloc(1, C.sizeof_gofsdp_blas))
+	var missing [4]*C.char
+	if lacks := int(C.gofsdp_fill_blas(handle, d.blas, &missing[0], C.int(len(missing)))); lacks > 0 {
+		d.noBLAS = fmt.Errorf("cuda: %s (%s, version %s) has no %s; one of CUDA 12 or 13 is needed", lib.Name, lib.Path, lib.Version, named(missing[:], lacks))
+	}
+	return d, nil
 }
 
-// OpenTable is Open for a gofsdp_driver that somebody else has filled, all of it, and keeps to the end of
-// the process. Handles that its functions give must look like addresses that are not Go's: none below
-// 4096, which Go's memory management takes for mistakes.
-func OpenTable(table unsafe.Pointer) (*Driver, error) {
-	d := &Driver{table: (*C.gofsdp_driver)(table), library: Library{Name: "a table"}}
+// OpenTable is Open for tables that somebody else has filled, all of them, and keeps to the end of the
+// process: a gofsdp_driver, and a gofsdp_blas or nil, without which there are no products. Handles that
+// their functions give must look like addresses that are not Go's: none below 4096, which Go's memory
+// management takes for mistakes.
+func OpenTable(table, blas unsafe.Pointer) (*Driver, error) {
+	d := &Driver{table: (*C.gofsdp_driver)(table), blas: (*C.gofsdp_blas)(blas), library: Library{Name: "a table"}}
 	return d, d.start()
+}
+
+// named lists symbols that a library lacks, of which the first are known by name.
+func named(first []*C.char, lacks int) string {
+	var names []string
+	for _, name := range first[:min(lacks, len(first))] {
+		names = append(names, C.GoString(name))
+	}
+	if more := lacks - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // open also returns what was found of the library where it cannot be used.
@@ -52,14 +82,7 @@ func (s Sources) open() (*Driver, Library, error) {
 		d.askVersion()
 	}
 	if lacks > 0 {
-		var names []string
-		for _, name := range missing[:min(lacks, len(missing))] {
-			names = append(names, C.GoString(name))
-		}
-		if more := lacks - len(names); more > 0 {
-			names = append(names, fmt.Sprintf("%d more", more))
-		}
-		err := fmt.Errorf("cuda: %s has no %s; %s", d.described(), strings.Join(names, ", "), tooOld)
+		err := fmt.Errorf("cuda: %s has no %s; %s", d.described(), named(missing[:], lacks), tooOld)
 		C.free(unsafe.Pointer(d.table))
 		C.gofsdp_close(handle)
 		return nil, d.library, err
@@ -246,8 +269,8 @@ func (s Sources) Find() Report {
 	if err != nil {
 		r.Problem = err.Error()
 	}
-	_, _, r.BLASLt, r.BLAS = s.openBLAS(version)
 	var handle unsafe.Pointer
+	_, r.BLASLt, r.BLAS, _ = s.openBLAS(version)
 	if handle, r.NCCL, err = s.load(nccl); err == nil {
 		if v := C.gofsdp_nccl_version(handle); v >= 0 {
 			r.NCCL.Version = ncclText(int(v))
@@ -257,7 +280,7 @@ func (s Sources) Find() Report {
 }
 
 // openBLAS opens cuBLAS for a driver's version, before it what it stands on, from the same folder.
-func (s Sources) openBLAS(driverVersion int) (lt, handle unsafe.Pointer, ltFound, found Library) {
+func (s Sources) openBLAS(driverVersion int) (handle unsafe.Pointer, ltFound, found Library, err error) {
 	w, below := blas("libcublas", driverVersion), blas("libcublasLt", driverVersion)
 	w.override = OverrideBLAS
 	if file := s.env(OverrideBLAS); file != "" {
@@ -266,7 +289,7 @@ func (s Sources) openBLAS(driverVersion int) (lt, handle unsafe.Pointer, ltFound
 			below.sonames = []string{"libcublasLt.so." + strings.Split(major, ".")[0]}
 		}
 	}
-	var err error
+	var lt unsafe.Pointer
 	if lt, ltFound, err = s.load(below); err == nil {
 		ltFound.Version = blasVersion(lt, "cublasLtGetProperty")
 		w.beside = filepath.Dir(ltFound.Path)
@@ -275,7 +298,7 @@ func (s Sources) openBLAS(driverVersion int) (lt, handle unsafe.Pointer, ltFound
 	if handle, found, err = s.load(w); err == nil {
 		found.Version = blasVersion(handle, "cublasGetProperty")
 	}
-	return lt, handle, ltFound, found
+	return handle, ltFound, found, err
 }
 
 // blasVersion is empty where the library does not tell.

@@ -26,7 +26,7 @@ func simulated(t *testing.T, c sim.Config) (device.Device, *sim.Machine) {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	driver, err := cuda.OpenTable(m.Table())
+	driver, err := cuda.OpenTable(m.Table(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

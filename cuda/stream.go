@@ -28,7 +28,8 @@ type stream struct {
 	name     string
 	handle   C.CUstream
 	finished C.CUevent // recorded at each Sync
-	broken   error     // why it could not be made
+	blas     multiplier
+	broken   error // why it could not be made
 	answers  chan answer
 
 	// The thread's own.
@@ -123,8 +124,9 @@ func (s *stream) start(op device.Op) (err error) {
 			return fmt.Errorf("stream %s: %w", s.name, err)
 		}
 		for _, p := range w.parts {
-			if r := p.start(table, s.handle); r != 0 {
-				return s.failed(r, op, p)
+			if e := p.start(s); e != nil {
+				e.Op = op
+				return e
 			}
 		}
 	}
@@ -138,10 +140,10 @@ func (s *stream) start(op device.Op) (err error) {
 	return nil
 }
 
-func (s *stream) failed(r C.CUresult, op device.Op, p part) error {
-	call, detail := p.describe()
+// failed makes an error of a result of the driver's.
+func (s *stream) failed(r C.CUresult, call, detail string) *Error {
 	e := s.gpu.driver.failure(r, call, "stream "+s.name)
-	e.Op, e.Detail = op, detail
+	e.Detail = detail
 	return e
 }
 

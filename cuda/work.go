@@ -8,7 +8,6 @@ import "C"
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -46,11 +45,10 @@ type list struct {
 	held   []device.Tensor
 }
 
-// part is one call of the driver.
+// part is one call: of the driver, or of cuBLAS.
 type part interface {
-	start(*C.gofsdp_driver, C.CUstream) C.CUresult
-	// describe names the call and what it was for.
-	describe() (call, what string)
+	// start makes the call. Its error is without the operation.
+	start(s *stream) *Error
 	free()
 }
 
@@ -128,7 +126,7 @@ func (g *gpu) lower(op device.Op) ([]part, error) {
 	}
 	switch o := op.(type) {
 	case *device.MatMul:
-		return nil, errors.New("cuda: MatMul: products need cuBLAS, which this version does not call yet")
+		return g.products(o)
 	case *device.Copy:
 		if p := g.copying(o); p != nil {
 			return []part{p}, nil
@@ -171,13 +169,12 @@ func newKernel(function C.CUfunction, l kernels.Launch) *kernel {
 	return k
 }
 
-func (k *kernel) start(table *C.gofsdp_driver, s C.CUstream) C.CUresult {
-	return C.gofsdp_start(table, k.launch, s)
-}
-
-func (k *kernel) describe() (call, what string) {
-	l := k.launch
-	return "cuLaunchKernel", fmt.Sprintf("kernel %s, grid %v, block %v, %d bytes of shared memory", k.name, l.grid, l.block, l.shared)
+func (k *kernel) start(s *stream) *Error {
+	if r := C.gofsdp_start(s.gpu.driver.table, k.launch, s.handle); r != 0 {
+		l := k.launch
+		return s.failed(r, "cuLaunchKernel", fmt.Sprintf("kernel %s, grid %v, block %v, %d bytes of shared memory", k.name, l.grid, l.block, l.shared))
+	}
+	return nil
 }
 
 func (k *kernel) free() {
@@ -209,25 +206,29 @@ func (g *gpu) copying(o *device.Copy) part {
 	return &c
 }
 
-func (c *copied) start(table *C.gofsdp_driver, s C.CUstream) C.CUresult {
-	return C.call_cuMemcpyDtoDAsync(table, C.CUdeviceptr(c.dst.Addr), C.CUdeviceptr(c.src.Addr), C.size_t(c.src.Bytes()), s)
+func (c *copied) start(s *stream) *Error {
+	r := C.call_cuMemcpyDtoDAsync(s.gpu.driver.table, C.CUdeviceptr(c.dst.Addr), C.CUdeviceptr(c.src.Addr), C.size_t(c.src.Bytes()), s.handle)
+	return c.told(s, r, "cuMemcpyDtoDAsync")
 }
 
-func (c *fetched) start(table *C.gofsdp_driver, s C.CUstream) C.CUresult {
-	return C.call_cuMemcpyHtoDAsync(table, C.CUdeviceptr(c.dst.Addr), c.src.Pointer(), C.size_t(c.src.Bytes()), s)
+func (c *fetched) start(s *stream) *Error {
+	r := C.call_cuMemcpyHtoDAsync(s.gpu.driver.table, C.CUdeviceptr(c.dst.Addr), c.src.Pointer(), C.size_t(c.src.Bytes()), s.handle)
+	return c.told(s, r, "cuMemcpyHtoDAsync")
 }
 
-func (c *stored) start(table *C.gofsdp_driver, s C.CUstream) C.CUresult {
-	return C.call_cuMemcpyDtoHAsync(table, c.dst.Pointer(), C.CUdeviceptr(c.src.Addr), C.size_t(c.src.Bytes()), s)
+func (c *stored) start(s *stream) *Error {
+	r := C.call_cuMemcpyDtoHAsync(s.gpu.driver.table, c.dst.Pointer(), C.CUdeviceptr(c.src.Addr), C.size_t(c.src.Bytes()), s.handle)
+	return c.told(s, r, "cuMemcpyDtoHAsync")
 }
 
-func (c *copied) what() string {
-	return fmt.Sprintf("%d bytes from %#x to %#x", c.src.Bytes(), c.src.Addr, c.dst.Addr)
+func (c *copied) told(s *stream, r C.CUresult, call string) *Error {
+	if r == 0 {
+		return nil
+	}
+	return s.failed(r, call, fmt.Sprintf("%d bytes from %#x to %#x", c.src.Bytes(), c.src.Addr, c.dst.Addr))
 }
-func (c *copied) describe() (call, what string)  { return "cuMemcpyDtoDAsync", c.what() }
-func (c *fetched) describe() (call, what string) { return "cuMemcpyHtoDAsync", c.what() }
-func (c *stored) describe() (call, what string)  { return "cuMemcpyDtoHAsync", c.what() }
-func (c *copied) free()                          {}
+
+func (c *copied) free() {}
 
 // fill sets elements of 2 or 4 bytes of the GPU's memory.
 type fill struct {
@@ -251,14 +252,18 @@ func (g *gpu) filled(o *device.Fill) part {
 	return nil
 }
 
-func (f *fill) start(table *C.gofsdp_driver, s C.CUstream) C.CUresult {
+func (f *fill) start(s *stream) *Error {
+	table, at, n := s.gpu.driver.table, C.CUdeviceptr(f.dst.Addr), C.size_t(f.dst.Len)
+	call, r := "cuMemsetD32Async", C.CUresult(0)
 	if f.dst.Type.Size() == 2 {
-		return C.call_cuMemsetD16Async(table, C.CUdeviceptr(f.dst.Addr), C.ushort(f.bits), C.size_t(f.dst.Len), s)
+		call, r = "cuMemsetD16Async", C.call_cuMemsetD16Async(table, at, C.ushort(f.bits), n, s.handle)
+	} else {
+		r = C.call_cuMemsetD32Async(table, at, C.uint(f.bits), n, s.handle)
 	}
-	return C.call_cuMemsetD32Async(table, C.CUdeviceptr(f.dst.Addr), C.uint(f.bits), C.size_t(f.dst.Len), s)
+	if r != 0 {
+		return s.failed(r, call, fmt.Sprintf("%d elements at %#x", f.dst.Len, f.dst.Addr))
+	}
+	return nil
 }
 
-func (f *fill) describe() (call, what string) {
-	return fmt.Sprintf("cuMemsetD%dAsync", 8*f.dst.Type.Size()), fmt.Sprintf("%d elements at %#x", f.dst.Len, f.dst.Addr)
-}
 func (f *fill) free() {}

@@ -1,0 +1,124 @@
+//go:build cgo && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+func TestProductsAreAskedOfCuBLASAsItCounts(t *testing.T) {
+	rng := optest.Rand(t)
+	d, c := testDevice(t, Options{})
+	s := d.NewStream("compute")
+	ran := 0
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for range 5 {
+			for _, x := range optest.Cases(t, rng, typ) {
+				if _, ok := x.Op.(*device.MatMul); !ok {
+					continue
+				}
+				t.Run(fmt.Sprintf("%v/%s", typ, x.Name), func(t *testing.T) {
+					memory := optest.NewMemory(t, rng)
+					want := memory.Clone(x.Op)
+					bounds := memory.Bounds(want)
+					want.Reference()
+					got := memory.Clone(x.Op)
+					there := device.Clone(got)
+					for _, o := range device.Operands(there) { // the test's device has the host's memory
+						host := *o.T
+						o.T.Addr = alloc(t, d, host.Bytes(), device.Local).Addr
+						copy(optest.Bytes(*o.T), optest.Bytes(host))
+					}
+					s.Launch(there)
+					if err := s.Sync(); err != nil {
+						t.Fatal(err)
+					}
+					copy(optest.Bytes(got.(*device.MatMul).C), optest.Bytes(there.(*device.MatMul).C))
+					if err := optest.Compare(got, want, bounds); err != nil {
+						t.Error(err)
+					}
+				})
+				ran++
+			}
+		}
+	}
+	if ran != 40 {
+		t.Errorf("%d products", ran)
+	}
+	if n := strings.Count(c.calls(), fmt.Sprintf("cuMemAlloc_v2 %d\n", workspaceBytes)); n != 1 {
+		t.Errorf("%d workspaces for a stream", n)
+	}
+}
+
+func TestAProductThatCuBLASRefusesIsTheStreamsError(t *testing.T) {
+	d, c := testDevice(t, Options{})
+	s := d.NewStream("compute")
+	b := alloc(t, d, 8*300, device.Local)
+	op := &device.MatMul{A: b.In(device.F64, 0, 100), B: b.In(device.F64, 800, 100), C: b.In(device.F64, 1600, 100), M: 10, N: 10, K: 10}
+	s.Launch(op)
+	if err := s.Sync(); err == nil || !strings.HasPrefix(err.Error(), "stream compute: cuda: MatMul: operands of f64: ") {
+		t.Error(err)
+	}
+	f32 := &device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10}
+	c.fail("cuMemAlloc_v2", 2, 0)
+	s.Launch(f32)
+	if err := s.Sync(); err == nil || !strings.HasPrefix(err.Error(), "stream compute: MatMul: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory: 33554432 bytes of workspace for cuBLAS") {
+		t.Error(err)
+	}
+	c.fail("", 0, 0)
+	s.Launch(f32)
+	if err := s.Sync(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADriverWithoutCuBLASIsNoDevice(t *testing.T) {
+	s, _ := testDriver(t)
+	without := Sources{Root: s.Root, Env: func(name string) string { return map[string]string{OverrideDriver: s.env(OverrideDriver)}[name] }}
+	d, err := Open(without)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.blas != nil {
+		t.Skip("this machine has a cuBLAS among the system's libraries")
+	}
+	if _, err := New(d, Options{}); !errors.Is(err, ErrNoLibrary) || !strings.HasPrefix(err.Error(), "cuda: matrix products need cuBLAS: no library: libcublas.so.13 is not here") {
+		t.Error(err)
+	}
+}
+
+// TestTheRealCuBLASAnswersWithoutADevice takes the one of the peers that the bench compares with, where it
+// is installed.
+func TestTheRealCuBLASAnswersWithoutADevice(t *testing.T) {
+	const venv = "../.venv/peers"
+	if found, _ := filepath.Glob(venv + "/lib/python3*/site-packages/nvidia/cu13/lib/libcublas.so.13"); len(found) == 0 {
+		t.Skip("there is none; make bench-peers installs it")
+	}
+	s, c := testDriver(t)
+	c.Version = 13000
+	d, err := Open(Sources{Root: s.Root, Env: func(name string) string {
+		return map[string]string{OverrideDriver: s.env(OverrideDriver), "VIRTUAL_ENV": venv}[name]
+	}})
+	if err != nil || d.noBLAS != nil {
+		t.Fatal(err, d.noBLAS)
+	}
+	dev, err := New(d, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	b := alloc(t, dev, 4*300, device.Local)
+	stream := dev.NewStream("compute")
+	stream.Launch(&device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10})
+	var e *Error
+	if err := stream.Sync(); !errors.As(err, &e) || e.Call != "cublasCreate" || e.Name != "CUBLAS_STATUS_NOT_INITIALIZED" {
+		t.Error(err)
+	}
+}
