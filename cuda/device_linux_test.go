@@ -17,7 +17,7 @@ import (
 
 // testDevice returns a device of the test's driver, which is closed at the end and must have given
 // everything back then.
-func testDevice(t *testing.T, o Options) (device.Device, *control) {
+func testDevice(t testing.TB, o Options) (device.Device, *control) {
 	t.Helper()
 	s, c := testDriver(t)
 	d, err := Open(s)
@@ -41,7 +41,7 @@ func testDevice(t *testing.T, o Options) (device.Device, *control) {
 	return dev, c
 }
 
-func alloc(t *testing.T, d device.Device, size int64, in device.Memory) device.Buffer {
+func alloc(t testing.TB, d device.Device, size int64, in device.Memory) device.Buffer {
 	t.Helper()
 	b, err := d.Alloc(size, in)
 	if err != nil {
@@ -51,7 +51,7 @@ func alloc(t *testing.T, d device.Device, size int64, in device.Memory) device.B
 }
 
 // swiGLU returns an operation of one kernel, its operands in a buffer of their own.
-func swiGLU(t *testing.T, d device.Device, n int64) *device.SwiGLU {
+func swiGLU(t testing.TB, d device.Device, n int64) *device.SwiGLU {
 	b := alloc(t, d, 3*4*n, device.Local)
 	return &device.SwiGLU{Gate: b.In(device.F32, 0, n), Up: b.In(device.F32, 4*n, n), Out: b.In(device.F32, 8*n, n), N: int(n)}
 }
@@ -446,5 +446,18 @@ func TestWhateverFailsAtTheStartIsNamedAndTheRestGivenBack(t *testing.T) {
 		if !seen[call] {
 			t.Errorf("New does not call %s; it calls %v", call, reflect.ValueOf(seen).MapKeys())
 		}
+	}
+}
+
+// BenchmarkLaunch is what a launch costs the host, to the driver and back, without the driver's own work.
+func BenchmarkLaunch(b *testing.B) {
+	d, c := testDevice(b, Options{})
+	c.Silent = 1
+	s, op := d.NewStream("a"), swiGLU(b, d, 100)
+	for b.Loop() {
+		s.Launch(op)
+	}
+	if err := s.Sync(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -43,7 +43,7 @@ func (c *control) calls() string {
 
 // library compiles a library of testdata, once for the same arguments, and copies it to a file of the
 // test's own, so that it is loaded anew.
-func library(t *testing.T, to, source string, arguments ...string) {
+func library(t testing.TB, to, source string, arguments ...string) {
 	t.Helper()
 	key := fmt.Sprint(source, arguments)
 	once, _ := compiled.LoadOrStore(key, sync.OnceValues(func() ([]byte, error) {
@@ -78,7 +78,7 @@ func library(t *testing.T, to, source string, arguments ...string) {
 var compiled sync.Map // source and arguments → func() ([]byte, error)
 
 // testDriver returns sources where the test's driver and cuBLAS are, and what the driver does.
-func testDriver(t *testing.T, arguments ...string) (Sources, *control) {
+func testDriver(t testing.TB, arguments ...string) (Sources, *control) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "libcuda.so.535.161.08")

@@ -248,13 +248,7 @@ func (s Sources) Find() Report {
 	version := 0
 	if d != nil {
 		version = d.version
-		var n int
-		n, err = d.Count()
-		for i := range n {
-			p, bad := d.Properties(i)
-			r.Devices = append(r.Devices, p)
-			err = errors.Join(err, bad, p.check())
-		}
+		r.Devices, err = d.survey()
 	}
 	switch {
 	case err == nil:
@@ -277,6 +271,30 @@ func (s Sources) Find() Report {
 		}
 	}
 	return r
+}
+
+// survey describes all GPUs. It is an error where none can be used.
+func (d *Driver) survey() (list []Properties, err error) {
+	n, err := d.Count()
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for i := range n {
+		p, err := d.Properties(i)
+		if err == nil {
+			err = p.check()
+		}
+		if err != nil {
+			p.Problem = err.Error()
+			problems = append(problems, err)
+		}
+		list = append(list, p)
+	}
+	if len(problems) == n {
+		err = errors.Join(problems...)
+	}
+	return list, err
 }
 
 // openBLAS opens cuBLAS for a driver's version, before it what it stands on, from the same folder.

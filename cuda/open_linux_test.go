@@ -97,10 +97,15 @@ func TestDevicesAreDescribed(t *testing.T) {
 	if r.State != Ready || len(r.Devices) != 2 {
 		t.Fatalf("%+v", r)
 	}
-	want := Properties{1, "Test GPU 1", "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", "0000:02:00.0", 8, 9, 58, 24 << 30, 99 << 10, true}
+	want := Properties{1, "Test GPU 1", "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", "0000:02:00.0", 8, 9, 58, 24 << 30, 99 << 10, true, ""}
 	if r.Devices[1] != want {
 		t.Errorf("%+v", r.Devices[1])
 	}
+	c.fail("cuDeviceTotalMem_v2", 999, 1)
+	if r := s.Find(); r.State != Ready || r.Devices[0].Problem != "" || !strings.Contains(r.Devices[1].Problem, "device 1: cuDeviceTotalMem: ") {
+		t.Errorf("one of two devices can be used: %+v", r)
+	}
+	c.fail("", 0, 0)
 	d, err := Open(s)
 	if err != nil || d.Version() != "12.4" {
 		t.Fatal(err, d)

@@ -23,8 +23,8 @@ type State string
 const (
 	NoLibrary State = "no library" // there is no driver
 	NoDevice  State = "no device"  // there is a driver, and it sees no GPU
-	Unusable  State = "unusable"   // there is a driver that cannot be used; Report.Problem says why
-	Ready     State = "found"
+	Unusable  State = "unusable"   // there is a driver, and neither it nor any GPU can be used; Report.Problem says why
+	Ready     State = "found"      // there is at least one GPU that can be used
 )
 
 // Report is what was found on a machine: for people and for records.
@@ -59,6 +59,7 @@ type Properties struct {
 	Memory  int64  `json:"memory"` // bytes
 	Shared  int64  `json:"shared"` // bytes of shared memory that a block may ask for
 	Unified bool   `json:"unified"`
+	Problem string `json:"problem,omitempty"` // why it cannot be used, if so
 }
 
 // check says why the GPU cannot be used, if so.

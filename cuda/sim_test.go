@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,28 +17,18 @@ import (
 	"github.com/gofsdp/gofsdp/internal/optest"
 )
 
-// simulated returns a GPU of a simulated machine. At the end it is closed, and nothing may be left or
-// have gone wrong.
-func simulated(t *testing.T, c sim.Config) (device.Device, *sim.Machine) {
+// simulated returns the GPUs of a simulated machine. At the end they are closed, and nothing may be left
+// or have gone wrong.
+func simulated(t *testing.T, gpus int, c sim.Config) (devices []device.Device) {
 	t.Helper()
-	c.Devices = []sim.Device{sim.L4()}
+	for range gpus {
+		c.Devices = append(c.Devices, sim.L4())
+	}
 	m, err := sim.Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.Close)
-	driver, err := cuda.OpenTable(m.Table(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := cuda.New(driver, cuda.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
 		m.Wait()
 		for _, f := range m.Faults() {
 			t.Error(f)
@@ -45,8 +36,25 @@ func simulated(t *testing.T, c sim.Config) (device.Device, *sim.Machine) {
 		for _, what := range append(m.Leaks(), m.Refused()...) {
 			t.Error(what)
 		}
+		m.Close()
 	})
-	return d, m
+	driver, err := cuda.OpenTable(m.Table(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range gpus {
+		d, err := cuda.New(driver, cuda.Options{Ordinal: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		devices = append(devices, d)
+	}
+	return devices
 }
 
 // moved gives an operation memory on the device and returns it, with what brings its operands there and
@@ -106,7 +114,7 @@ func moved(t *testing.T, d device.Device, rng *rand.Rand, op device.Op) (there d
 
 func TestEveryOperationIsItsReferenceOnTheSimulatedGPU(t *testing.T) {
 	rng := optest.Rand(t)
-	d, _ := simulated(t, sim.Config{Seed: rng.Uint64(), Pause: 100 * time.Microsecond})
+	d := simulated(t, 1, sim.Config{Seed: rng.Uint64(), Pause: 100 * time.Microsecond})[0]
 	s := d.NewStream("compute")
 	ran := map[string]int{}
 	for _, typ := range []device.DType{device.F32, device.BF16} {
@@ -144,18 +152,30 @@ func TestEveryOperationIsItsReferenceOnTheSimulatedGPU(t *testing.T) {
 	}
 }
 
-func TestStreamsAreOrderedByEventsOnTheSimulatedGPU(t *testing.T) {
+func TestStreamsAreOrderedByEventsOnSimulatedGPUs(t *testing.T) {
 	rng := optest.Rand(t)
-	d, _ := simulated(t, sim.Config{Seed: rng.Uint64(), Pause: time.Millisecond})
+	var all sync.WaitGroup
+	for n, d := range simulated(t, 2, sim.Config{Seed: rng.Uint64(), Pause: time.Millisecond}) {
+		all.Go(func() {
+			if err := relay(d); err != nil {
+				t.Errorf("device %d: %v", n, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// relay hands a number from stream to stream, and checks each time that the newest comes back.
+func relay(d device.Device) error {
 	a, b, e := d.NewStream("a"), d.NewStream("b"), d.NewEvent()
 	const n = 1000
 	buffer, err := d.Alloc(8*n, device.Local)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	host, err := d.Alloc(4*n, device.Pinned)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	first, second, back := buffer.In(device.F32, 0, n), buffer.In(device.F32, 4*n, n), host.In(device.F32, 0, n)
 	for i := range 20 {
@@ -167,10 +187,11 @@ func TestStreamsAreOrderedByEventsOnTheSimulatedGPU(t *testing.T) {
 		b.Launch(&device.Copy{Src: first, Dst: second, N: n})
 		b.Launch(&device.Copy{Src: second, Dst: back, N: n})
 		if err := errors.Join(b.Sync(), a.Sync()); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if !e.Done() || back.F32()[0] != float32(i) || back.F32()[n-1] != float32(i) {
-			t.Fatalf("turn %d: %v", i, back.F32()[n-1])
+			return fmt.Errorf("turn %d: %v", i, back.F32()[n-1])
 		}
 	}
+	return nil
 }
