@@ -140,7 +140,8 @@ func TestSumsLossAndUpdateHoldAtTheirEdges(t *testing.T) {
 		if op.Cost().Bytes > 1<<18 {
 			continue
 		}
-		if err := verify(memory, rng, shifted(memory, op), schedules[0], schedules[1]); err != nil {
+		shift := func(op device.Op) device.Op { return shifted(memory, op) }
+		if err := verifyCopies(memory, rng, op, shift, schedules[0], schedules[1]); err != nil {
 			t.Errorf("%s, from addresses of no alignment: %v", name, err)
 		}
 	}
