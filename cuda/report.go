@@ -108,7 +108,9 @@ func (e *Error) Error() string {
 	if e.Detail != "" {
 		fmt.Fprintf(&s, ": %s", e.Detail)
 	}
-	if late(e.Code) {
+	if late(e.Code) && e.Op != nil {
+		s.WriteString("; nothing more can be done on this device")
+	} else if late(e.Code) {
 		s.WriteString("; work that was started earlier on this device did it, and nothing more can be done on it")
 	} else if hint := hints[e.Code]; hint != "" {
 		fmt.Fprintf(&s, "; %s", hint)

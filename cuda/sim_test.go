@@ -195,3 +195,55 @@ func relay(d device.Device) error {
 	}
 	return nil
 }
+
+func TestAFaultOnTheSimulatedGPUIsToldAndLeavesNothingHanging(t *testing.T) {
+	m, err := sim.Start(sim.Config{Devices: []sim.Device{sim.L4()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	driver, err := cuda.OpenTable(m.Table(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := cuda.New(driver, cuda.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1000
+	b, err := d.Alloc(12*n, device.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := func(i int64) device.Tensor { return b.In(device.F32, 4*n*i, n) }
+	other, s, e := d.NewStream("other"), d.NewStream("compute"), d.NewEvent()
+	release := m.Hold()
+	s.Launch(&device.Fill{Dst: x(0), N: n})
+	s.Launch(&device.SwiGLU{Gate: x(0), Up: x(1), Out: x(2), N: n})
+	s.Record(e)
+	other.Wait(e)
+	if err := d.Free(b); err != nil { // a mistake: the stream uses it
+		t.Fatal(err)
+	}
+	release()
+	err = s.Sync()
+	var told *cuda.Error
+	if !errors.As(err, &told) || told.Code != 700 || !strings.HasPrefix(err.Error(), "stream compute: cu") ||
+		!strings.Contains(err.Error(), "this stream had started 2 operations, Fill to SwiGLU; ") {
+		t.Error(err)
+	}
+	if err := other.Sync(); err == nil {
+		t.Error("another stream of a device that is lost has no error")
+	}
+	s.Launch(&device.Fill{Dst: x(0), N: n})
+	s.Record(e)
+	if err := s.Sync(); err == nil || !e.Done() {
+		t.Errorf("%v, done %v", err, e.Done())
+	}
+	if err := d.Close(); err == nil {
+		t.Error("a device that is lost closes without an error")
+	}
+	if len(m.Faults()) == 0 {
+		t.Error("the simulator found no fault")
+	}
+}

@@ -33,16 +33,31 @@ type stream struct {
 	answers  chan answer
 
 	// The thread's own.
-	err         error // the first since the last Sync
-	started     int   // operations since then
-	first, last device.Op
+	err error // the first since the last Sync
+	begun
 }
 
 // answer is how a stream has fared since its last Sync.
 type answer struct {
-	err         error // of the calls; what the GPU says comes later
+	err error // of the calls; what the GPU says comes later
+	begun
+}
+
+// begun is what a stream has started since its last Sync.
+type begun struct {
 	started     int
 	first, last device.Op
+}
+
+// since says where to look for what the GPU found later.
+func (b begun) since() string {
+	switch b.started {
+	case 0:
+		return "no operation of this stream is under way"
+	case 1:
+		return fmt.Sprintf("this stream had started %s; cuda.Options.Synchronous finds which operation it was", device.Name(b.last))
+	}
+	return fmt.Sprintf("this stream had started %d operations, %s to %s; cuda.Options.Synchronous finds which it was", b.started, device.Name(b.first), device.Name(b.last))
 }
 
 func (s *stream) Launch(op device.Op) { s.gpu.queue <- command{stream: s, op: op} }
@@ -80,18 +95,10 @@ func (s *stream) Sync() error {
 	if s.broken != nil {
 		return s.broken
 	}
-	r := C.gofsdp_await(g.driver.table, g.context, s.finished)
-	if a.err != nil || r == 0 {
-		return a.err
+	if r := C.gofsdp_await(g.driver.table, g.context, s.finished); r != 0 && a.err == nil {
+		return s.failed(r, "cuEventSynchronize", a.since())
 	}
-	e := g.driver.failure(r, "cuEventSynchronize", "stream "+s.name)
-	switch {
-	case a.started == 1:
-		e.Op = a.last
-	case a.started > 1:
-		e.Detail = fmt.Sprintf("after %d operations, %s to %s; cuda.Options.Synchronous finds which", a.started, device.Name(a.first), device.Name(a.last))
-	}
-	return e
+	return a.err
 }
 
 // perform starts an operation, unless an earlier one failed.
@@ -125,15 +132,19 @@ func (s *stream) start(op device.Op) (err error) {
 		}
 		for _, p := range w.parts {
 			if e := p.start(s); e != nil {
-				e.Op = op
+				if late(e.Code) {
+					e.Detail = s.since() // op itself is not to blame
+				} else {
+					e.Op = op
+				}
 				return e
 			}
 		}
 	}
 	if s.gpu.options.Synchronous {
 		if r := C.call_cuStreamSynchronize(table, s.handle); r != 0 {
-			e := s.gpu.driver.failure(r, "cuStreamSynchronize", "stream "+s.name)
-			e.Op, e.Detail = op, device.Format(op)
+			e := s.failed(r, "cuStreamSynchronize", device.Format(op))
+			e.Op = op
 			return e
 		}
 	}
@@ -151,11 +162,11 @@ func (s *stream) failed(r C.CUresult, call, detail string) *Error {
 func (s *stream) answer() {
 	if s.broken == nil {
 		if r := C.call_cuEventRecord(s.gpu.driver.table, s.finished, s.handle); r != 0 && s.err == nil {
-			s.err = s.gpu.driver.failure(r, "cuEventRecord", "stream "+s.name)
+			s.err = s.failed(r, "cuEventRecord", s.since())
 		}
 	}
-	s.answers <- answer{s.err, s.started, s.first, s.last}
-	s.err, s.started, s.first, s.last = s.broken, 0, nil, nil
+	s.answers <- answer{s.err, s.begun}
+	s.err, s.begun = s.broken, begun{}
 }
 
 // record makes e fire, whether the stream has failed or not.
@@ -163,7 +174,7 @@ func (s *stream) record(e *event, turn uint64) {
 	err := e.broken
 	if err == nil && s.broken == nil {
 		if r := C.call_cuEventRecord(s.gpu.driver.table, e.handle, s.handle); r != 0 {
-			err = s.gpu.driver.failure(r, "cuEventRecord", "stream "+s.name)
+			err = s.failed(r, "cuEventRecord", s.since())
 		}
 	}
 	e.lost.Store(err != nil || s.broken != nil)
@@ -179,7 +190,7 @@ func (s *stream) wait(e *event) {
 		return
 	}
 	if r := C.call_cuStreamWaitEvent(s.gpu.driver.table, s.handle, e.handle, 0); r != 0 && s.err == nil {
-		s.err = s.gpu.driver.failure(r, "cuStreamWaitEvent", "stream "+s.name)
+		s.err = s.failed(r, "cuStreamWaitEvent", s.since())
 	}
 }
 
