@@ -14,7 +14,8 @@ type asyncCopy struct {
 // asyncQueue holds the copies of a warp that nobody has waited for.
 type asyncQueue struct {
 	copies []asyncCopy
-	groups [32]int32 // how many each lane has committed
+	groups [32]int32    // how many each lane has committed
+	short  [32][16]byte // what lanes copy that copy fewer bytes than they write
 }
 
 func (q *asyncQueue) reset() {
@@ -53,8 +54,7 @@ func copyAsync(w *warp, in *inst, m uint32) {
 	if whole != 0 && !w.resolve(global, whole, size, false) {
 		return
 	}
-	var short [32][16]byte
-	if part != 0 && !w.readParts(part, size, length, &short) {
+	if part != 0 && !w.readParts(part, size, length) {
 		return
 	}
 	for i := range 32 {
@@ -66,7 +66,7 @@ func copyAsync(w *warp, in *inst, m uint32) {
 		case whole>>i&1 != 0:
 			copy(data[:size], unsafe.Slice(w.address[i], size))
 		case part>>i&1 != 0:
-			data = short[i]
+			data = w.async.short[i]
 		}
 		if w.block.launch.Eager {
 			copy(unsafe.Slice(to[i], size), data[:size])
@@ -79,7 +79,7 @@ func copyAsync(w *warp, in *inst, m uint32) {
 }
 
 // readParts reads for the lanes that copy fewer bytes than they write, byte by byte; the rest stays zero.
-func (w *warp) readParts(part uint32, size uint64, length *slot32, into *[32][16]byte) bool {
+func (w *warp) readParts(part uint32, size uint64, length *slot32) bool {
 	from := w.aside64
 	for i := range 32 {
 		if part>>i&1 == 0 {
@@ -89,12 +89,13 @@ func (w *warp) readParts(part uint32, size uint64, length *slot32, into *[32][16
 			w.fail(Misaligned, i, "lane %d copies %d bytes from %#x", i, size, from[i])
 			return false
 		}
+		w.async.short[i] = [16]byte{}
 		for j := range length[i] {
 			w.aside64[i] = from[i] + uint64(j)
 			if !w.resolve(global, 1<<i, 1, false) {
 				return false
 			}
-			into[i][j] = *w.address[i]
+			w.async.short[i][j] = *w.address[i]
 		}
 	}
 	return true

@@ -16,7 +16,7 @@ type variable struct {
 // The largest objects that are accepted; above them a text is a mistake.
 const (
 	maxStatic    = 1 << 20
-	maxRegisters = 1 << 20
+	maxRegisters = 1 << 20 // of all kernels of a module
 )
 
 // declaration reads what follows a state space, which is the current token:
@@ -228,8 +228,8 @@ func (p *parser) registers() error {
 			if err != nil {
 				return err
 			}
-			if n > maxRegisters || n > len(p.lex.text) {
-				return p.errorf("%d registers are more than the text could use", n)
+			if p.registerCount += n; p.registerCount > maxRegisters {
+				return p.errorf("more than %d registers", maxRegisters)
 			}
 			for i := range n {
 				if err := declare(name + strconv.Itoa(i)); err != nil {

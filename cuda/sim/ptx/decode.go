@@ -68,11 +68,7 @@ func (d *decoder) decode(in *inst) error {
 		}
 		d.refer(&in.guard, s.guard, false)
 	}
-	f := decoders[s.op]
-	if f == nil {
-		return fmt.Errorf("unknown instruction %s", s.op)
-	}
-	if err := f(d, in); err != nil {
+	if err := decoders[s.op](d, in); err != nil {
 		return err
 	}
 	if in.run == nil && in.control == compute {

@@ -2,7 +2,6 @@ package ptx
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"unsafe"
@@ -70,35 +69,57 @@ func multiply(w *warp, in *inst, m uint32) {
 	w.mmas++
 	x := &w.matrices
 	k := int(in.size)
+	// Where lane 4g+t puts and takes its pairs of neighbours is counted in pairs.
+	a, c := (*[128]uint64)(unsafe.Pointer(&x.a)), (*[64]uint64)(unsafe.Pointer(&x.c))
 	na := k / 4
 	for j := range na {
 		r := &w.r32[in.vec2[j]]
+		at := 64*(j&1) + 4*(j>>1) // eight rows down, four pairs to the right
 		for lane, v := range r {
-			row, col := lane/4+8*(j&1), lane%4*2+8*(j>>1)
-			x.a[row&15][col&15] = math.Float32frombits(v << 16)
-			x.a[row&15][(col+1)&15] = math.Float32frombits(v & 0xffff0000)
+			a[(lane>>2*8+lane&3+at)&127] = uint64(v)<<16&0xffffffff | uint64(v&0xffff0000)<<32
 		}
 	}
+	b := (*[128]uint32)(unsafe.Pointer(&x.b))
 	for j := range k / 8 {
 		r := &w.r32[in.vec2[na+j]]
 		for lane, v := range r {
-			row, col := lane%4*2+8*j, lane/4
-			x.b[row&15][col&7] = math.Float32frombits(v << 16)
-			x.b[(row+1)&15][col&7] = math.Float32frombits(v & 0xffff0000)
+			at := (lane&3*2+8*j)*8 + lane>>2
+			b[at&127] = v << 16
+			b[(at+8)&127] = v & 0xffff0000
 		}
 	}
-	c := in.vec2[na+k/8:]
-	for j := range 4 {
-		r := &w.r32[c[j]]
-		for lane, v := range r {
-			x.c[(lane/4+8*(j>>1))&15][(lane%4*2+j&1)&7] = math.Float32frombits(v)
+	from := in.vec2[na+k/8:]
+	for j := range 2 {
+		r, s := &w.r32[from[2*j]], &w.r32[from[2*j+1]]
+		for lane := range r {
+			c[(lane>>2*4+lane&3+32*j)&63] = uint64(r[lane]) | uint64(s[lane])<<32
 		}
 	}
-	for i := range x.c {
-		row, a := &x.c[i], &x.a[i]
+	product(&x.c, &x.a, &x.b, k)
+	for j := range 2 {
+		r, s := &w.r32[in.vec[2*j]], &w.r32[in.vec[2*j+1]]
+		for lane := range r {
+			v := c[(lane>>2*4+lane&3+32*j)&63]
+			r[lane], s[lane] = canonical(uint32(v)), canonical(uint32(v>>32))
+		}
+	}
+}
+
+// canonical gives what is no number its one form.
+func canonical(v uint32) uint32 {
+	if v&0x7fffffff > 0x7f800000 {
+		return nan32
+	}
+	return v
+}
+
+// productGo adds a·b to c, k products an element, in the order of k.
+func productGo(c *[16][8]float32, a *[16][16]float32, b *[16][8]float32, k int) {
+	for i := range c {
+		row, a := &c[i], &a[i]
 		c0, c1, c2, c3, c4, c5, c6, c7 := row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]
 		for l := range k {
-			v, b := a[l&15], &x.b[l&15]
+			v, b := a[l&15], &b[l&15]
 			c0 += v * b[0]
 			c1 += v * b[1]
 			c2 += v * b[2]
@@ -109,16 +130,6 @@ func multiply(w *warp, in *inst, m uint32) {
 			c7 += v * b[7]
 		}
 		*row = [8]float32{c0, c1, c2, c3, c4, c5, c6, c7}
-	}
-	for j := range 4 {
-		r := &w.r32[in.vec[j]]
-		for lane := range r {
-			v := x.c[(lane/4+8*(j>>1))&15][(lane%4*2+j&1)&7]
-			r[lane] = math.Float32bits(v)
-			if v != v {
-				r[lane] = nan32
-			}
-		}
 	}
 }
 

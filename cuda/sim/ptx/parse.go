@@ -19,6 +19,8 @@ type parser struct {
 	dynamic    []variable // .extern .shared
 	kernels    []*body
 	dataNext   uint64
+
+	registerCount int
 }
 
 // body is a kernel that has been read and is yet to be decoded.

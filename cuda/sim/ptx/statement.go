@@ -1,6 +1,9 @@
 package ptx
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // block reads statements in braces.
 func (p *parser) block(b *body) error {
@@ -99,6 +102,9 @@ func (p *parser) statement(b *body) error {
 	}
 	parts := strings.Split(opcode, ".")
 	s.op, s.mods = parts[0], parts[1:]
+	if decoders[s.op] == nil {
+		return fmt.Errorf("line %d: unknown instruction %s", s.line, opcode)
+	}
 	for !p.is(";") {
 		arg, err := p.operand()
 		if err != nil {
