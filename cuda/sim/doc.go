@@ -21,7 +21,15 @@
 // waits for the one before, after a pause drawn from the machine's seed. So a wait
 // that is missing between two streams shows, and go test -race reports it: what
 // is ordered for the device is ordered for Go.
+//
 // What is refused by name, as CUDA_ERROR_NOT_SUPPORTED: the legacy and the
 // per-thread stream, external event nodes, events between processes, launches
 // with "extra", and the registers of a kernel, which only a compiler knows.
+//
+// Results are those of the CUDA driver API reference. What it leaves open was
+// decided here, and a real device has yet to be asked: 401 for a capture that
+// begins twice or ends without having begun; 905 for a wait on an event of a
+// capture that has ended; 900 for copies of pageable memory and for destroying
+// a stream, while it captures; 1 for a block of more threads than the kernel's
+// launch bounds; 209 for PTX of a newer architecture.
 package sim

@@ -140,7 +140,7 @@ func (m *Machine) Close() {
 func (m *Machine) Wait() { m.working.Wait() }
 
 // Hold keeps work that has not begun from beginning, until release is called:
-// for tests of what is true while work is queued.
+// for tests of what is true while work is queued. Close waits for that.
 func (m *Machine) Hold() (release func()) {
 	m.held.Lock()
 	return sync.OnceFunc(m.held.Unlock)
