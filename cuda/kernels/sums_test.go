@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -79,7 +80,6 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		"ReduceSum of 1 element":                     reduceSumOf(m, device.BF16, device.F32, 1, 3, -1),
 		"ReduceSum of whole blocks":                  reduceSumOf(m, device.BF16, device.BF16, 2*2048, 2, 1),
 		"ReduceSum of 64 sources into the last":      reduceSumOf(m, device.F32, device.F32, 1025, 64, 63),
-		"ReduceSum of bf16 into fp32":                reduceSumOf(m, device.BF16, device.F32, 2048+3, 8, -1),
 		"SumSquares of 1 element":                    sumSquaresOf(m, device.F32, 1),
 		"SumSquares of a block less 1":               sumSquaresOf(m, device.BF16, 1023),
 		"SumSquares of a block and 1":                sumSquaresOf(m, device.F32, 1025),
@@ -93,23 +93,18 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		"CheckFinite of 1 element":                   checkFiniteOf(m, device.F32, 1, 0, math.Inf(1)),
 		"BiasBackward of 1 element":                  biasBackwardOf(m, device.BF16, device.F32, 1, 1, false),
 		"BiasBackward of whole blocks":               biasBackwardOf(m, device.BF16, device.BF16, 64, 128, true),
-		"BiasBackward of many rows":                  biasBackwardOf(m, device.F32, device.F32, 1001, 36, false),
 		"BiasBackward of packs and a row":            biasBackwardOf(m, device.BF16, device.F32, 33, 72, true),
 		"EmbedBackward of 1 element":                 embedBackwardOf(m, device.F32, device.F32, 1, 1, 1, every(1)),
-		"EmbedBackward of one token":                 embedBackwardOf(m, device.BF16, device.F32, 2100, 8, 3, func(int) int { return 2 }),
 		"EmbedBackward of three tokens":              embedBackwardOf(m, device.BF16, device.BF16, 1500, 16, 4, every(3)),
 		"EmbedBackward of tokens of their own":       embedBackwardOf(m, device.F32, device.F32, 70, 12, 70, every(70)),
 		"EmbedBackward of a row for several blocks":  embedBackwardOf(m, device.BF16, device.F32, 9, 1032, 5, every(4)),
 		"EmbedBackward of an odd row for two blocks": embedBackwardOf(m, device.F32, device.F32, 9, 129, 5, every(4)),
-		"EmbedBackward of a token after 1,024 rows": embedBackwardOf(m, device.F32, device.F32, 1100, 4, 1100, func(i int) int {
-			return min(i, 1026) % 1025
-		}),
-		"HeadLoss of 1 element":              headLossOf(m, device.F32, 1, []int{0, -1}, true, wide),
-		"HeadLoss of packs":                  headLossOf(m, device.BF16, 512*8*4+8, []int{512 * 8 * 4, -1}, true, wide),
-		"HeadLoss of packs without gradient": headLossOf(m, device.F32, 512*4*4-4, []int{-1, 3}, false, wide),
-		"HeadLoss of an odd row":             headLossOf(m, device.BF16, 2051, []int{2050, 0}, true, wide),
-		"HeadLoss of Qwen's vocabulary":      headLossOf(m, device.BF16, 151936, []int{151935}, true, wide),
-		"HeadLoss of large logits":           headLossOf(m, device.F32, 600, []int{1, 5}, true, func(i int) float64 { return 1e4 + seed(i) }),
+		"HeadLoss of 1 element":                      headLossOf(m, device.F32, 1, []int{0, -1}, true, wide),
+		"HeadLoss of packs":                          headLossOf(m, device.BF16, 512*8*4+8, []int{512 * 8 * 4, -1}, true, wide),
+		"HeadLoss of packs without gradient":         headLossOf(m, device.F32, 512*4*4-4, []int{-1, 3}, false, wide),
+		"HeadLoss of an odd row":                     headLossOf(m, device.BF16, 2051, []int{2050, 0}, true, wide),
+		"HeadLoss of Qwen's vocabulary":              headLossOf(m, device.BF16, 151936, []int{151935}, true, wide),
+		"HeadLoss of large logits":                   headLossOf(m, device.F32, 600, []int{1, 5}, true, func(i int) float64 { return 1e4 + seed(i) }),
 		"HeadLoss of what is never predicted": headLossOf(m, device.F32, 520, []int{9}, true, func(i int) float64 {
 			if i%4 == 2 {
 				return math.Inf(-1)
@@ -119,6 +114,30 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		"AdamW of 1 element":     adamWOf(m, device.F32, 1, 1<<40, seed),
 		"AdamW of whole blocks":  adamWOf(m, device.BF16, 2*1024, 12345, seed),
 		"AdamW of a block and 1": adamWOf(m, device.F32, 1025, 7, seed),
+	}
+	for _, types := range [][2]device.DType{{device.F32, device.F32}, {device.BF16, device.BF16}, {device.BF16, device.F32}} {
+		typ, to := types[0], types[1]
+		pack := int(16 / typ.Size())
+		add := func(name string, op device.Op) { ops[fmt.Sprintf("%s, %s to %s", name, typ, to)] = op }
+		add("EmbedBackward of one token, turns and a row", embedBackwardOf(m, typ, to, 2049, pack, 3, func(int) int { return 2 }))
+		add("EmbedBackward of two tokens far from each other", embedBackwardOf(m, typ, to, 1100, 3*pack, 1100, func(i int) int {
+			return min(i, 1026) % 1025
+		}))
+		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
+		add("ReduceSum of blocks and some", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 6, -1))
+		if to != typ {
+			continue
+		}
+		// Targets all over rows, of packs by fours, one by one, and not at all.
+		long := 512*pack*4 + 512*pack + pack
+		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
+		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
+		plain := adamWOf(m, typ, 1030, 3, seed)
+		plain.Stochastic = false
+		add("AdamW with a plain copy", plain)
+		alone := adamWOf(m, typ, 1030, 3, seed)
+		alone.Copy, alone.Stochastic = device.Tensor{}, false
+		add("AdamW without a copy", alone)
 	}
 	return ops
 }
