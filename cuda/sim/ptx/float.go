@@ -95,7 +95,7 @@ func decodeFloat(d *decoder, in *inst) error {
 		return d.unknown()
 	}
 	if d.has("ftz") {
-		in.f32 = flushed(in.f32)
+		in.f32 = flushed(in.f32, n-1)
 	}
 	if d.has("sat") {
 		f := in.f32
@@ -114,13 +114,20 @@ func decodeFloat(d *decoder, in *inst) error {
 }
 
 // flushed makes subnormal operands and results zeros of their sign.
-func flushed(f func(d, a, b, c *slot32)) func(d, a, b, c *slot32) {
+func flushed(f func(d, a, b, c *slot32), operands int) func(d, a, b, c *slot32) {
 	flush := func(d, a *slot32) {
 		for i, v := range a {
 			if v&0x7f800000 == 0 {
 				v &= 1 << 31
 			}
 			d[i] = v
+		}
+	}
+	if operands == 1 {
+		return func(d, a, _, _ *slot32) {
+			flush(d, a)
+			f(d, d, d, d)
+			flush(d, d)
 		}
 	}
 	return func(d, a, b, c *slot32) {
@@ -256,34 +263,47 @@ func binary32(f func(x, y float32) float32) func(d, a, b, c *slot32) {
 // extremum32 is max or min: of a number and no number it is the number, unless nan says otherwise.
 // Negative zero is less than zero.
 func extremum32(largest, nan bool) func(d, a, b, c *slot32) {
+	rest := func(u, v uint32) uint32 { // of equals, and of what is no number
+		x, y := math.Float32frombits(u), math.Float32frombits(v)
+		switch {
+		case x == y && largest: // zeros may differ in sign
+			return u & v
+		case x == y:
+			return u | v
+		case nan || x != x && y != y:
+			return nan32
+		case x != x:
+			return v
+		}
+		return u
+	}
+	if largest {
+		return func(d, a, b, _ *slot32) {
+			for i := range d {
+				u, v := a[i], b[i]
+				x, y := math.Float32frombits(u), math.Float32frombits(v)
+				switch {
+				case x > y:
+					d[i] = u
+				case x < y:
+					d[i] = v
+				default:
+					d[i] = rest(u, v)
+				}
+			}
+		}
+	}
 	return func(d, a, b, _ *slot32) {
 		for i := range d {
-			x, y := math.Float32frombits(a[i]), math.Float32frombits(b[i])
+			u, v := a[i], b[i]
+			x, y := math.Float32frombits(u), math.Float32frombits(v)
 			switch {
-			case x > y:
-				if largest {
-					d[i] = a[i]
-				} else {
-					d[i] = b[i]
-				}
 			case x < y:
-				if largest {
-					d[i] = b[i]
-				} else {
-					d[i] = a[i]
-				}
-			case x == y: // zeros may differ in sign
-				if largest {
-					d[i] = a[i] & b[i]
-				} else {
-					d[i] = a[i] | b[i]
-				}
-			case nan || x != x && y != y:
-				d[i] = nan32
-			case x != x:
-				d[i] = b[i]
+				d[i] = u
+			case x > y:
+				d[i] = v
 			default:
-				d[i] = a[i]
+				d[i] = rest(u, v)
 			}
 		}
 	}

@@ -2,18 +2,22 @@ package ptx
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unsafe"
 )
 
-// matrices are the operands of a matrix product, gathered from the lanes. The
-// fragments are those of the PTX manual, "Matrix Fragments for mma.m16n8k16":
-// lane 4g+t holds columns 2t and 2t+1 of rows g and g+8.
-type matrices struct {
-	a [16][16]float32
-	b [16][8]float32
-	c [16][8]float32
+// fragments are the operands of a matrix product, as the lanes hold them: those
+// of the PTX manual, "Matrix Fragments for mma.m16n8k16". Lane 4g+t holds, of c,
+// columns 2t (registers 0 and 2) and 2t+1 (1 and 3) of rows g (0 and 1) and g+8;
+// of a, columns 2t and 2t+1 of rows g (0) and g+8 (1), and the same eight columns
+// on (2 and 3).
+type fragments struct {
+	a, c, d [4]*slot32
+	// b is gathered: of each row the four even columns, and then the odd ones, as a row of c is held.
+	b      [16][8]float32
+	copies [4]slot32
 }
 
 // decodeMma decodes mma.sync of bf16 with sums in float32, 16×8×16 and 16×8×8.
@@ -67,70 +71,60 @@ func multiply(w *warp, in *inst, m uint32) {
 		return
 	}
 	w.mmas++
-	x := &w.matrices
+	x := &w.fragments
 	k := int(in.size)
-	// Where lane 4g+t puts and takes its pairs of neighbours is counted in pairs.
-	a, c := (*[128]uint64)(unsafe.Pointer(&x.a)), (*[64]uint64)(unsafe.Pointer(&x.c))
 	na := k / 4
-	for j := range na {
-		r := &w.r32[in.vec2[j]]
-		at := 64*(j&1) + 4*(j>>1) // eight rows down, four pairs to the right
-		for lane, v := range r {
-			a[(lane>>2*8+lane&3+at)&127] = uint64(v)<<16&0xffffffff | uint64(v&0xffff0000)<<32
-		}
-	}
 	b := (*[128]uint32)(unsafe.Pointer(&x.b))
 	for j := range k / 8 {
 		r := &w.r32[in.vec2[na+j]]
-		for lane, v := range r {
-			at := (lane&3*2+8*j)*8 + lane>>2
+		for lane, v := range r { // rows 2t and 2t+1 of column g
+			at := (lane&3*2+8*j)*8 + lane>>2&1*4 + lane>>3
 			b[at&127] = v << 16
 			b[(at+8)&127] = v & 0xffff0000
 		}
 	}
-	from := in.vec2[na+k/8:]
-	for j := range 2 {
-		r, s := &w.r32[from[2*j]], &w.r32[from[2*j+1]]
-		for lane := range r {
-			c[(lane>>2*4+lane&3+32*j)&63] = uint64(r[lane]) | uint64(s[lane])<<32
+	for j := range 4 {
+		x.c[j], x.d[j] = &w.r32[in.vec2[na+k/8+j]], &w.r32[in.vec[j]]
+	}
+	for j := range na {
+		x.a[j] = &w.r32[in.vec2[j]]
+		if slices.Contains(in.vec, in.vec2[j]) { // it is written before it has been read
+			x.copies[j] = *x.a[j]
+			x.a[j] = &x.copies[j]
 		}
 	}
-	product(&x.c, &x.a, &x.b, k)
-	for j := range 2 {
-		r, s := &w.r32[in.vec[2*j]], &w.r32[in.vec[2*j+1]]
-		for lane := range r {
-			v := c[(lane>>2*4+lane&3+32*j)&63]
-			r[lane], s[lane] = canonical(uint32(v)), canonical(uint32(v>>32))
+	product(x, k)
+}
+
+// productGo computes d = a·b + c with k products an element, in the order of k.
+func productGo(x *fragments, k int) {
+	for row := range 16 {
+		g, half := row%8*4, row/8
+		var even, odd [4]float32
+		for i := range 4 {
+			even[i] = math.Float32frombits(x.c[2*half][g+i])
+			odd[i] = math.Float32frombits(x.c[2*half+1][g+i])
+		}
+		for l := range k {
+			v := math.Float32frombits(x.a[half+l/8*2][g+l%8/2] << (16 * (1 - l%2)) & 0xffff0000)
+			for i := range 4 {
+				even[i] += v * x.b[l][i]
+				odd[i] += v * x.b[l][4+i]
+			}
+		}
+		for i := range 4 {
+			x.d[2*half][g+i] = canonical(even[i])
+			x.d[2*half+1][g+i] = canonical(odd[i])
 		}
 	}
 }
 
-// canonical gives what is no number its one form.
-func canonical(v uint32) uint32 {
-	if v&0x7fffffff > 0x7f800000 {
+// canonical returns the bits of a float; what is no number has one form.
+func canonical(f float32) uint32 {
+	if f != f {
 		return nan32
 	}
-	return v
-}
-
-// productGo adds a·b to c, k products an element, in the order of k.
-func productGo(c *[16][8]float32, a *[16][16]float32, b *[16][8]float32, k int) {
-	for i := range c {
-		row, a := &c[i], &a[i]
-		c0, c1, c2, c3, c4, c5, c6, c7 := row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]
-		for l := range k {
-			v, b := a[l&15], &b[l&15]
-			c0 += v * b[0]
-			c1 += v * b[1]
-			c2 += v * b[2]
-			c3 += v * b[3]
-			c4 += v * b[4]
-			c5 += v * b[5]
-			c6 += v * b[6]
-			c7 += v * b[7]
-		}
-		*row = [8]float32{c0, c1, c2, c3, c4, c5, c6, c7}
-	}
+	return math.Float32bits(f)
 }
 
 // decodeLdmatrix decodes loads of one, two or four 8×8 matrices of 16 bits.

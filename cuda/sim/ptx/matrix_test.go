@@ -215,24 +215,31 @@ func TestSmallProductsAndTheirFragments(t *testing.T) {
 func TestTheFastProductIsTheSlowOneToTheBit(t *testing.T) {
 	rng := random(t)
 	for range 200 {
-		var x matrices
+		var a, c, got, want [4]slot32
+		var x fragments
 		for i := range 16 {
-			for j := range 16 {
-				x.a[i][j] = fromBF16(uint32(values(rng, 16)))
-				x.b[i][j&7] = fromBF16(uint32(values(rng, 16)))
-				x.c[i][j&7] = math.Float32frombits(uint32(values(rng, 32)))
+			for j := range 8 {
+				x.b[i][j] = fromBF16(uint32(values(rng, 16)))
+			}
+		}
+		for j := range 4 {
+			x.a[j], x.c[j] = &a[j], &c[j]
+			for i := range 32 {
+				a[j][i] = uint32(values(rng, 16) | values(rng, 16)<<16)
+				c[j][i] = uint32(values(rng, 32))
 			}
 		}
 		for _, k := range []int{8, 16} {
-			got, want := x.c, x.c
-			product(&got, &x.a, &x.b, k)
-			productGo(&want, &x.a, &x.b, k)
-			for i := range got {
-				for j := range got[i] {
-					if g, w := got[i][j], want[i][j]; of32(g) != of32(w) {
-						t.Fatalf("k %d: c[%d,%d] is %v, want %v", k, i, j, g, w)
-					}
-				}
+			for j := range 4 {
+				x.d[j] = &got[j]
+			}
+			product(&x, k)
+			for j := range 4 {
+				x.d[j] = &want[j]
+			}
+			productGo(&x, k)
+			if got != want {
+				t.Fatalf("k %d: %x, want %x", k, got, want)
 			}
 		}
 	}

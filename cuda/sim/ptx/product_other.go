@@ -2,4 +2,4 @@
 
 package ptx
 
-func product(c *[16][8]float32, a *[16][16]float32, b *[16][8]float32, k int) { productGo(c, a, b, k) }
+func product(x *fragments, k int) { productGo(x, k) }

@@ -41,7 +41,7 @@ type warp struct {
 	local           []byte
 	reducing        *inst // the bar.red that the warp waits at
 	address         [32]*byte
-	matrices        matrices
+	fragments       fragments
 	recent          [4]*Region // most recently used first
 }
 
