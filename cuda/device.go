@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -39,17 +40,19 @@ type gpu struct {
 	modules   []C.CUmodule
 	functions map[string]C.CUfunction
 	works     map[device.Op]*work
+	graphs    map[listed]*graph
 	buffers   map[device.Addr]device.Buffer
 	ones      device.Buffer // what biases are spread with; of no size until there is one
 	streams   []*stream
 	events    []*event
 }
 
-// command is what the thread is to do, for a stream: launch op; record event, for the turn-th time;
+// command is what the thread is to do, for a stream: launch op, or ops; record event, for the turn-th time;
 // wait for event; or else say how the stream has fared. A command with a call is for no stream.
 type command struct {
 	stream *stream
 	op     device.Op
+	ops    []device.Op
 	event  *event
 	turn   uint64 // 0: wait
 	call   func()
@@ -79,7 +82,8 @@ func New(d *Driver, o Options) (device.Device, error) {
 			Memory: p.Memory, BF16Native: true,
 		},
 		queue: make(chan command, queueLen), ended: make(chan struct{}),
-		functions: map[string]C.CUfunction{}, works: map[device.Op]*work{}, buffers: map[device.Addr]device.Buffer{},
+		functions: map[string]C.CUfunction{}, works: map[device.Op]*work{}, graphs: map[listed]*graph{},
+		buffers: map[device.Addr]device.Buffer{},
 	}
 	go g.serve()
 	if err := g.Do(func() error { return g.open(p) }); err != nil {
@@ -102,6 +106,8 @@ func (g *gpu) serve() {
 			c.call()
 		case c.op != nil:
 			c.stream.perform(c.op)
+		case len(c.ops) > 0:
+			c.stream.performAll(c.ops)
 		case c.event == nil:
 			c.stream.answer()
 		case c.turn > 0:
@@ -229,8 +235,8 @@ func (g *gpu) Free(b device.Buffer) error {
 			return fmt.Errorf("cuda: %s has no buffer at address %#x to free", g.name, b.Addr)
 		}
 		delete(g.buffers, b.Addr)
-		g.forget() // operations were checked against the buffers that there were
-		return g.release(mine)
+		// Operations were checked against the buffers that there were.
+		return errors.Join(g.forget(), g.release(mine))
 	})
 }
 
@@ -329,7 +335,9 @@ func (g *gpu) shut() (first error) {
 	if g.filling != nil {
 		keep(C.call_cuStreamDestroy(table, g.filling), "cuStreamDestroy")
 	}
-	g.forget()
+	if err := g.forget(); first == nil {
+		first = err
+	}
 	for _, m := range g.modules {
 		keep(C.call_cuModuleUnload(table, m), "cuModuleUnload")
 	}

@@ -109,13 +109,15 @@ func (g *gpu) someOnes(typ device.DType, n int) (device.Addr, error) {
 			g.failed(C.call_cuMemsetD16Async(table, at+4*C.CUdeviceptr(n), C.ushort(device.ToBF16(1)), C.size_t(n), g.filling), "cuMemsetD16Async"),
 			g.failed(C.call_cuCtxSynchronize(table), "cuCtxSynchronize"), // nothing uses the old ones any more
 		)
+		if err == nil {
+			err = g.forget()
+		}
 		if err == nil && g.ones.Size > 0 {
 			err = g.release(g.ones)
 		}
 		if err != nil {
 			return 0, errors.Join(err, g.release(longer))
 		}
-		g.forget()
 		g.ones = longer
 	}
 	if typ == device.BF16 {

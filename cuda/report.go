@@ -79,6 +79,8 @@ type Options struct {
 	Ordinal int
 	// Urgent names the streams whose work goes before that of all others.
 	Urgent []string
+	// Graphs makes CUDA graphs of lists of operations (LaunchAll).
+	Graphs bool
 	// Synchronous waits for each operation before the next is started, so that a fault in memory is
 	// found at the operation that did it. It is slow.
 	Synchronous bool

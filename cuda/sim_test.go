@@ -247,3 +247,57 @@ func TestAFaultOnTheSimulatedGPUIsToldAndLeavesNothingHanging(t *testing.T) {
 		t.Error("the simulator found no fault")
 	}
 }
+
+func TestAGraphDoesWhatItsOperationsDoOnTheSimulatedGPU(t *testing.T) {
+	m, err := sim.Start(sim.Config{Devices: []sim.Device{sim.L4()}, Pause: 100 * time.Microsecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	driver, err := cuda.OpenTable(m.Table(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := cuda.New(driver, cuda.Options{Graphs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1000
+	b, err := d.Alloc(12*n, device.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := d.Alloc(4*n, device.Pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := func(i int64) device.Tensor { return b.In(device.F32, 4*n*i, n) }
+	back := host.In(device.F32, 0, n)
+	s := d.NewStream("compute")
+	// Each run adds 1 to what was there.
+	s.Launch(&device.Fill{Dst: x(1), N: n, Value: 1})
+	ops := []device.Op{
+		&device.ReduceSum{Srcs: []device.Tensor{x(0), x(1)}, Dst: x(2), N: n},
+		&device.Copy{Src: x(2), Dst: x(0), N: n},
+		&device.Copy{Src: x(0), Dst: back, N: n},
+	}
+	for turn := range 5 {
+		s.(interface{ LaunchAll([]device.Op) }).LaunchAll(ops)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if got := back.F32(); got[0] != float32(turn+1) || got[n-1] != float32(turn+1) {
+			t.Fatalf("turn %d: %v and %v", turn, got[0], got[n-1])
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	m.Wait()
+	for _, what := range append(m.Leaks(), m.Refused()...) {
+		t.Error(what)
+	}
+	for _, f := range m.Faults() {
+		t.Error(f)
+	}
+}

@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -62,7 +63,9 @@ func (g *gpu) work(op device.Op) (*work, error) {
 		delete(g.works, op)
 	}
 	if len(g.works) >= mostWorks {
-		g.forget()
+		if err := g.forget(); err != nil {
+			return nil, err
+		}
 	}
 	parts, err := g.lower(op)
 	if err != nil {
@@ -105,12 +108,17 @@ func (w *work) free() {
 	}
 }
 
-// forget lets go of all works.
-func (g *gpu) forget() {
+// forget lets go of all works, and of the graphs that they are in.
+func (g *gpu) forget() (err error) {
+	for key, l := range g.graphs {
+		err = errors.Join(err, l.destroy(g))
+		delete(g.graphs, key)
+	}
 	for _, w := range g.works {
 		w.free()
 	}
 	clear(g.works)
+	return err
 }
 
 // lower turns an operation into calls. Matrix products are cuBLAS's, copies and fills the driver's own,

@@ -1,0 +1,143 @@
+//go:build cgo && linux
+
+package cuda
+
+// #include "call.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/gofsdp/gofsdp/device"
+)
+
+// graph is a list of operations that the driver starts with one call.
+type graph struct {
+	works []*work       // of its operations as they were captured; nil of a Native
+	exec  C.CUgraphExec // nil until then
+}
+
+// listed is a list of operations by where it is: a slice that stays.
+type listed struct {
+	stream *stream
+	first  *device.Op
+	n      int
+}
+
+// LaunchAll queues a list of operations. With Options.Graphs the list becomes a CUDA graph when it is
+// launched for the second time, and is one call of the driver from then on; an operation that has changed
+// makes it anew. The slice is what a list is known by: it stays what it is as long as the device. What a
+// Native starts must not change.
+func (s *stream) LaunchAll(ops []device.Op) {
+	if len(ops) > 0 {
+		s.gpu.queue <- command{stream: s, ops: ops}
+	}
+}
+
+// performAll starts a list, unless an earlier operation failed.
+func (s *stream) performAll(ops []device.Op) {
+	if s.err != nil {
+		return
+	}
+	g := s.gpu
+	key := listed{s, &ops[0], len(ops)}
+	l := g.graphs[key]
+	if !g.options.Graphs || g.options.Synchronous || l == nil {
+		// The first time makes what operations need besides, such as cuBLAS's workspace.
+		for _, op := range ops {
+			s.perform(op)
+		}
+		if s.err == nil && g.options.Graphs {
+			g.graphs[key] = &graph{}
+		}
+		return
+	}
+	if !l.still(g, ops) {
+		if s.err = l.capture(s, ops); s.err != nil {
+			return
+		}
+	}
+	if s.started == 0 {
+		s.first = ops[0]
+	}
+	s.started, s.last = s.started+len(ops), ops[len(ops)-1]
+	if r := C.call_cuGraphLaunch(g.driver.table, l.exec, s.handle); r != 0 {
+		s.err = s.failed(r, "cuGraphLaunch", s.since())
+	}
+}
+
+// still says whether the list is what it was when it was captured.
+func (l *graph) still(g *gpu, ops []device.Op) bool {
+	if l.exec == nil {
+		return false
+	}
+	for i, op := range ops {
+		if w := g.works[op]; w != l.works[i] || w != nil && !w.still(op) {
+			return false
+		}
+	}
+	return true
+}
+
+// capture makes the graph. Nothing may be allocated between its beginning and its end, so operations
+// become calls before: twice, since one that needs more memory lets go of those before it.
+func (l *graph) capture(s *stream, ops []device.Op) error {
+	g := s.gpu
+	if err := l.destroy(g); err != nil {
+		return err
+	}
+	l.works = make([]*work, len(ops))
+	for range 2 {
+		for i, op := range ops {
+			if _, own := op.(Native); own {
+				continue
+			}
+			w, err := g.work(op)
+			if err != nil {
+				return fmt.Errorf("stream %s: %w", s.name, err)
+			}
+			l.works[i] = w
+		}
+	}
+	g.graphs[listed{s, &ops[0], len(ops)}] = l // where it has been let go of as well
+	const threadLocal = 1                      // CUstreamCaptureMode: other threads may wait meanwhile
+	table, where := g.driver.table, fmt.Sprintf("%d operations, %s to %s", len(ops), device.Name(ops[0]), device.Name(ops[len(ops)-1]))
+	if r := C.call_cuStreamBeginCapture(table, s.handle, threadLocal); r != 0 {
+		return s.failed(r, "cuStreamBeginCapture", where)
+	}
+	var err error
+	for _, op := range ops {
+		if err = s.start(op); err != nil {
+			break
+		}
+	}
+	var made C.CUgraph
+	if r := C.call_cuStreamEndCapture(table, s.handle, &made); r != 0 && err == nil {
+		err = s.failed(r, "cuStreamEndCapture", where)
+	}
+	if made == nil {
+		return err
+	}
+	if err == nil {
+		if r := C.call_cuGraphInstantiate(table, &l.exec, made, 0); r != 0 {
+			err = s.failed(r, "cuGraphInstantiate", where)
+		}
+	}
+	if r := C.call_cuGraphDestroy(table, made); r != 0 && err == nil {
+		err = s.failed(r, "cuGraphDestroy", where)
+	}
+	return err
+}
+
+// destroy lets go of the graph. It may be under way, so the device is waited for.
+func (l *graph) destroy(g *gpu) error {
+	if l.exec == nil {
+		return nil
+	}
+	err := g.failed(C.call_cuCtxSynchronize(g.driver.table), "cuCtxSynchronize")
+	if r := C.call_cuGraphExecDestroy(g.driver.table, l.exec); err == nil {
+		err = g.failed(r, "cuGraphExecDestroy")
+	}
+	l.exec = nil
+	return err
+}
