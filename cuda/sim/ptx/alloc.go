@@ -17,7 +17,6 @@ type interval struct {
 // any one place, and the fewer slots, the more of them stay in the processor's
 // cache. Liveness is by basic block, slots by a scan over the intervals.
 func (d *decoder) assign() {
-	n := len(d.code)
 	ids := map[*register]int{}
 	var all []interval
 	for at, refs := range d.refs {
@@ -68,7 +67,6 @@ func (d *decoder) assign() {
 			*f = iv.reg.slot
 		}
 	}
-	_ = n
 }
 
 // basicBlock is a stretch of instructions without jumps in or out.
@@ -86,7 +84,9 @@ func (d *decoder) extend(all []interval, ids map[*register]int) {
 	for at := range d.code {
 		in := &d.code[at]
 		if in.control == jump {
-			starts[int(in.target)] = true
+			if in.target >= 0 {
+				starts[int(in.target)] = true
+			}
 			for _, t := range in.vec {
 				starts[int(t)] = true
 			}

@@ -8,7 +8,7 @@ import (
 )
 
 var controlDecoders = map[string]func(d *decoder, in *inst) error{
-	"bra": decodeBranch, "ret": decodeLeave, "exit": decodeLeave, "trap": decodeTrap,
+	"bra": decodeBranch, "brx": decodeIndexed, ".branchtargets": func(*decoder, *inst) error { return nil }, "ret": decodeLeave, "exit": decodeLeave, "trap": decodeTrap,
 	"bar": decodeBarrier, "barrier": decodeBarrier, "nanosleep": decodeNothing,
 }
 
@@ -26,6 +26,30 @@ func decodeBranch(d *decoder, in *inst) error {
 	}
 	in.control, in.target = jump, int32(at)
 	return nil
+}
+
+// decodeIndexed decodes brx.idx, a branch to one of a list of labels.
+func decodeIndexed(d *decoder, in *inst) error {
+	if err := d.only("idx", "uni"); err != nil {
+		return err
+	}
+	if err := d.count(2); err != nil {
+		return err
+	}
+	list := d.s.args[1]
+	at, ok := d.s.scope.label(list.name)
+	if list.kind != operandSymbol || !ok || at >= len(d.kernel.statements) || d.kernel.statements[at].op != ".branchtargets" {
+		return fmt.Errorf("no list of targets %s", list.name)
+	}
+	for _, to := range d.kernel.statements[at].args {
+		target, ok := d.s.scope.label(to.name)
+		if !ok {
+			return fmt.Errorf("no label %s", to.name)
+		}
+		in.vec = append(in.vec, int32(target))
+	}
+	in.control, in.target = jump, -1
+	return d.source(&in.a, d.s.args[0], 32)
 }
 
 func decodeLeave(d *decoder, in *inst) error {

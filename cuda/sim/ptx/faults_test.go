@@ -70,7 +70,7 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 		},
 		"copies that nobody waited for": {
 			body: "mov.u32 %r3, s;\ncp.async.cg.shared.global [%r3], [%rd1], 16;\ncp.async.commit_group;\nld.shared.u32 %r4, [%r3];",
-			kind: NeverWritten, text: "ld.shared.u32 %r4, [%r3]", what: "cp.async",
+			kind: NeverWritten, text: "ld.shared.u32 %r4, [%r3]", what: "offset 0 that a cp.async of warp 0 lane 0 will write",
 		},
 		"a wait that leaves one group too many": {
 			body: "mov.u32 %r3, s;\ncp.async.cg.shared.global [%r3], [%rd1], 16;\ncp.async.commit_group;\n" +
@@ -161,6 +161,10 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 		"a trap": {
 			body: odd + "@%p1 trap;",
 			kind: Undefined, lane: 1, text: "@%p1 trap", what: "lanes aaaaaaaa stop the kernel",
+		},
+		"an index past a list of targets": {
+			body: "T: .branchtargets A, B;\nbrx.idx %r1, T;\nA:\nB:",
+			kind: Undefined, lane: 2, text: "brx.idx %r1, T", what: "index 2 of 2 branch targets",
 		},
 		"barrier 16": {
 			body: "bar.sync 16;",

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 	"unsafe"
@@ -134,13 +135,25 @@ func (w *warp) resolveShared(m uint32, size uint64, write bool) bool {
 		if write {
 			*word |= mask
 		} else if *word&mask != mask {
-			w.fail(NeverWritten, i, "lane %d reads %d bytes of shared memory at offset %d that nothing has written, or that a cp.async has yet to", i, size, o)
+			w.fail(NeverWritten, i, "lane %d reads %d bytes of shared memory at offset %d that %s", i, size, o, b.whyUnwritten(o, size))
 			w.fault.Address = w.aside64[i]
 			return false
 		}
 		w.address[i] = (*byte)(unsafe.Add(base, o))
 	}
 	return true
+}
+
+// whyUnwritten says why bytes of shared memory count as never written.
+func (b *block) whyUnwritten(o, size uint64) string {
+	for _, w := range b.warps {
+		for i := range w.async.copies {
+			if c := &w.async.copies[i]; uint64(c.at) < o+size && o < uint64(c.at)+uint64(c.size) {
+				return fmt.Sprintf("a cp.async of warp %d lane %d will write, which has not waited for it", w.index, c.lane)
+			}
+		}
+	}
+	return "nothing has written"
 }
 
 func (w *warp) resolveGlobal(m uint32, size uint64, write bool) bool {

@@ -17,6 +17,7 @@ func TestWhatIsNotKnownIsRefusedByNameAndLine(t *testing.T) {
 		"a register nobody declared":     {"", "add.s32 %r1, %r2, %x3;", "%x3 is not declared"},
 		"an operand too few":             {"", "add.s32 %r1, %r2;", "3 operands, and not 2"},
 		"a label that is not there":      {"", "bra NOWHERE;", "no label NOWHERE"},
+		"a list that is not there":       {"", "A: brx.idx %r1, A;", "no list of targets A"},
 		"a label twice":                  {"", "A:\nA:\n", "label A is there twice"},
 		"a guard that is no predicate":   {"", "@%r1 add.s32 %r1, %r2, %r3;", "%r1 is no predicate"},
 		"a call":                         {"", "call (%r1), f, (%r2);", "unknown instruction call"},
@@ -122,6 +123,16 @@ mad.lo.u32 %r9, %r4, 10, %r3;`, Launch{})
 	for i, v := range r {
 		if v != 51 {
 			t.Fatalf("lane %d: %d, want 51", i, v)
+		}
+	}
+}
+
+// BenchmarkParse is of a text of about 1,600 lines.
+func BenchmarkParse(b *testing.B) {
+	b.SetBytes(int64(len(gemmText)))
+	for b.Loop() {
+		if _, err := Parse("gemm.ptx", gemmText); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -64,6 +64,8 @@ func (p *parser) statement(b *body) error {
 				return err
 			}
 			return p.expect(";")
+		case ".branchtargets":
+			return p.branchTargets(b)
 		}
 		return p.errorf("%s is not supported in a kernel", p.tok.text)
 	}
@@ -122,6 +124,27 @@ func (p *parser) statement(b *body) error {
 		return p.errorf("%q where an instruction should end", p.tok.text)
 	}
 	s.text = strings.Join(strings.Fields(p.lex.text[start:p.tok.start]), " ")
+	b.statements = append(b.statements, s)
+	return p.advance()
+}
+
+// branchTargets reads the labels that a brx.idx may go to, and keeps them with
+// the instructions: the label before them is their name.
+func (p *parser) branchTargets(b *body) error {
+	s := statement{line: p.tok.line, loc: p.loc, op: ".branchtargets", text: ".branchtargets", scope: p.scope}
+	for !p.is(";") {
+		if err := p.advance(); err != nil { // the directive, or a comma
+			return err
+		}
+		name, err := p.word()
+		if err != nil {
+			return err
+		}
+		s.args = append(s.args, operand{kind: operandSymbol, name: name})
+		if !p.is(",") && !p.is(";") {
+			return p.errorf("%q in a list of labels", p.tok.text)
+		}
+	}
 	b.statements = append(b.statements, s)
 	return p.advance()
 }

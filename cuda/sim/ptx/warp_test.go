@@ -58,6 +58,25 @@ END:`, Launch{})
 	}
 }
 
+func TestABranchByIndexPartsLanes(t *testing.T) {
+	r := perThread(t, `
+mov.u32 %r9, 0;
+and.b32 %r2, %r1, 3;
+setp.eq.u32 %p1, %r2, 3;
+T: .branchtargets A, B,
+C;
+@!%p1 brx.idx %r2, T;
+add.u32 %r9, %r9, 1000;
+A: add.u32 %r9, %r9, 100;
+B: add.u32 %r9, %r9, 10;
+C: add.u32 %r9, %r9, 1;`, Launch{})
+	for i, v := range r {
+		if want := []uint32{111, 11, 1, 1111}[i%4]; v != want {
+			t.Errorf("lane %d: %d, want %d", i, v, want)
+		}
+	}
+}
+
 func TestHalvesOfAWarpShuffleOnTheirOwn(t *testing.T) {
 	r := perThread(t, `
 setp.lt.u32 %p1, %r1, 16;
