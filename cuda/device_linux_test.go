@@ -463,6 +463,30 @@ func TestWhateverFailsAtTheStartIsNamedAndTheRestGivenBack(t *testing.T) {
 	}
 }
 
+func TestWhatTheGPUTakesIsMeasuredByEventsAroundIt(t *testing.T) {
+	d, c := testDevice(t, Options{})
+	s := d.NewStream("a")
+	op := swiGLU(t, d, 100)
+	c.calls()
+	took, err := s.(interface {
+		Time(f func()) (time.Duration, error)
+	}).Time(func() { s.Launch(op) })
+	if err != nil || took != time.Millisecond { // as the test's driver says
+		t.Fatal(took, err)
+	}
+	log := regexp.MustCompile(` .*\n`).ReplaceAllString(c.calls(), " ")
+	if !strings.HasPrefix(log, "cuEventCreate cuEventRecord cuLaunchKernel cuEventCreate cuEventRecord ") ||
+		!strings.HasSuffix(log, " cuEventElapsedTime cuEventDestroy_v2 cuEventDestroy_v2 ") {
+		t.Error(log)
+	}
+	c.fail("cuLaunchKernel", 2, 0)
+	if _, err := s.(interface {
+		Time(f func()) (time.Duration, error)
+	}).Time(func() { s.Launch(op) }); err == nil || !strings.Contains(err.Error(), "SwiGLU: cuLaunchKernel: ") {
+		t.Error(err)
+	}
+}
+
 // BenchmarkLaunch is what a launch costs the host, to the driver and back, without the driver's own work.
 func BenchmarkLaunch(b *testing.B) {
 	d, c := testDevice(b, Options{})

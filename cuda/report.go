@@ -133,12 +133,14 @@ const (
 var hints = map[int]string{
 	outOfMemory: "another process may hold the memory; nvidia-smi shows which",
 	34:          "this libcuda is the toolkit's stub for linking and no driver; take its folder from LD_LIBRARY_PATH",
+	46:          "another process has the device for itself; nvidia-smi -q -d COMPUTE shows its compute mode",
 	101:         "CUDA_VISIBLE_DEVICES says which devices there are",
 	218:         "this PTX is not what the driver takes",
 	222:         tooOld,
 	802:         "the fabric manager of this server may not be running",
 	803:         "libcuda and the kernel's driver are of different releases; in a container, take /usr/local/cuda/compat from LD_LIBRARY_PATH or update the host's driver",
 	804:         "cuda-compat does not support this GPU: take /usr/local/cuda/compat from LD_LIBRARY_PATH and update the host's driver",
+	999:         "the kernel's modules may not be loaded or the device files not be there; nvidia-smi tells more",
 }
 
 // late says whether a result tells of work that was started before, after which the context is lost.
