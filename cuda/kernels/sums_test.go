@@ -128,6 +128,11 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		if to != typ {
 			continue
 		}
+		add("ReduceSum of a single source", reduceSumOf(m, typ, to, 256*pack+3, 1, -1))
+		for _, n := range []int{15, 50, 117, 1076, 1500, 2047} {
+			add(fmt.Sprintf("SumSquares of %d elements", n), sumSquaresOf(m, typ, n))
+		}
+		add("HeadLoss of long odd rows", headLossOf(m, typ, 512*9+3, []int{-1, 512*7 + 2, 512 * 4}, true, func(i int) float64 { return 60 * seed(i) }))
 		// Targets all over rows, of packs by fours, one by one, and not at all.
 		long := 512*pack*4 + 512*pack + pack
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
