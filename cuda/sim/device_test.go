@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gofsdp/gofsdp/cuda/sim"
 )
@@ -229,6 +230,43 @@ func TestAContextGoesWithItsLastRelease(t *testing.T) {
 	r.ok(r.DevicePrimaryCtxRelease(0))
 	if leaks := r.m.Leaks(); len(leaks) != 0 {
 		t.Errorf("leaks: %q", leaks)
+	}
+}
+
+func TestARenewedContextKnowsNothingOfTheOneBefore(t *testing.T) {
+	r := ready(t, sim.Config{})
+	var free, total uint64
+	var graph, exec, module uintptr
+	event, address := r.newEvent(), r.alloc(1<<20)
+	function := r.load("fill")[0]
+	r.ok(r.StreamBeginCapture(r.stream, 0))
+	r.ok(r.StreamEndCapture(r.stream, &graph))
+	r.ok(r.GraphInstantiate(&exec, graph, 0))
+	r.ok(r.ModuleLoadDataEx(&module, kernels, nil, 0))
+
+	// What is queued ends first: nothing uses memory that is gone.
+	time.AfterFunc(20*time.Millisecond, r.hold())
+	r.ok(r.MemsetD8Async(address, 0, 1<<20, r.stream))
+	r.ok(r.DevicePrimaryCtxRelease(0))
+	r.noFaults()
+
+	r.enter(0)
+	r.ok(r.MemGetInfo(&free, &total))
+	if free != total {
+		t.Errorf("%d bytes are free of %d", free, total)
+	}
+	r.want(r.MemFree(address), sim.InvalidValue)
+	for name, result := range map[string]int{
+		"stream":     r.StreamQuery(r.stream),
+		"event":      r.EventQuery(event),
+		"graph":      r.GraphDestroy(graph),
+		"executable": r.GraphExecDestroy(exec),
+		"module":     r.ModuleUnload(module),
+		"function":   r.FuncSetAttribute(function, 9, 0),
+	} {
+		if result != int(sim.InvalidHandle) {
+			t.Errorf("%s: %v", name, sim.Result(result))
+		}
 	}
 }
 

@@ -135,7 +135,7 @@ func (c *capture) join(s *stream, e *event) error {
 	}
 	for _, i := range e.front {
 		if !slices.Contains(s.front, i) {
-			s.front = append(slices.Clip(s.front), i)
+			s.front = append(s.front, i)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func (m *Machine) safe(call string) error {
 	return err
 }
 
-// executable is a graph that can be launched: it has nodes of its own.
+// executable is a graph that can be launched. Nodes never change, so it has the graph's.
 type executable struct {
 	ctx    *context
 	handle uintptr
@@ -199,7 +199,7 @@ func (g *graph) instantiate(flags uint64) (*executable, error) {
 		return nil, refuse(InvalidValue, "flags %#x of an instantiation", flags)
 	}
 	m := g.ctx.m
-	x := &executable{ctx: g.ctx, handle: m.handle(kindExecutable), nodes: slices.Clone(g.nodes), last: closed}
+	x := &executable{ctx: g.ctx, handle: m.handle(kindExecutable), nodes: g.nodes, last: closed}
 	x.name = fmt.Sprintf("executable %d of %s", number(x.handle), g.name)
 	m.execs[x.handle] = x
 	return x, nil

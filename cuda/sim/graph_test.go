@@ -74,21 +74,24 @@ func TestForksAndJoinsAreKept(t *testing.T) {
 	r.noFaults()
 }
 
+// TestLaunchesOfOneExecutableFollowEachOther would see the other launch's value in b if they did not.
 func TestLaunchesOfOneExecutableFollowEachOther(t *testing.T) {
-	r := ready(t, sim.Config{Seed: 2, Pause: time.Millisecond})
+	r := ready(t, sim.Config{Seed: 2, Pause: 2 * time.Millisecond})
 	other := r.newStream()
-	a := r.alloc(64)
+	a, b := r.alloc(1), r.alloc(16)
 	x := r.captured(func() {
-		for n := range byte(8) {
-			r.ok(r.MemsetD8Async(a, n, 64, r.stream))
+		r.ok(r.MemsetD8Async(a, 5, 1, r.stream))
+		for i := range uint64(16) {
+			r.ok(r.MemcpyDtoDAsync(b+i, a, 1, r.stream))
 		}
+		r.ok(r.MemsetD8Async(a, 6, 1, r.stream))
 	})
-	for range 8 {
+	for range 20 {
 		r.ok(r.GraphLaunch(x, r.stream))
 		r.ok(r.GraphLaunch(x, other))
+		r.ok(r.CtxSynchronize())
+		r.expect(b, bytes.Repeat([]byte{5}, 16))
 	}
-	r.ok(r.CtxSynchronize())
-	r.expect(a, bytes.Repeat([]byte{7}, 64))
 	r.noFaults()
 }
 
@@ -281,6 +284,12 @@ func TestCapturesAreSeparateAndMustBeJoined(t *testing.T) {
 	r.want(r.EventQuery(e), sim.CapturedEvent)
 	var ms float32
 	r.want(r.EventElapsedTime(&ms, e, e), sim.CapturedEvent)
+
+	// An event that is recorded outside again is an ordinary one.
+	r.ok(r.EventRecord(e, third))
+	r.ok(r.EventSynchronize(e))
+	r.ok(r.StreamWaitEvent(second, e, 0))
+	r.ok(r.EventElapsedTime(&ms, e, e))
 
 	// A merge of two captures invalidates both.
 	fork()

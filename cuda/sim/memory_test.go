@@ -311,11 +311,18 @@ func TestCopiesThatOverlapAreReported(t *testing.T) {
 
 func TestMemoryThatIsFreedTooEarlyBreaksTheContext(t *testing.T) {
 	r := ready(t, sim.Config{})
-	a := r.alloc(8)
+	a, other := r.alloc(8), r.upload([]byte("contents"))
+	p, b := r.pinned(8)
+	copy(b, "previous")
 	release := r.hold()
 	r.ok(r.MemsetD8Async(a, 0, 8, r.stream))
+	r.ok(r.MemcpyDtoHAsync(p, other, 8, r.stream))
 	r.ok(r.MemFree(a))
 	release()
+	r.m.Wait()
+	if string(b) != "previous" {
+		t.Errorf("%q: work was done after the fault", b)
+	}
 	f := r.fault(sim.IllegalAddress, "was freed while work that uses it was queued")
 	if f.Call != "cuMemsetD8Async" || f.Device != 0 || f.Stream == "" {
 		t.Errorf("fault: %+v", f)
