@@ -49,6 +49,7 @@ type special struct {
 // runs all of its warps in turn.
 type block struct {
 	kernel    *Kernel
+	shape     [3]uint32
 	launch    *Launch
 	memory    Memory
 	at        [3]uint32
@@ -72,16 +73,46 @@ type meeting struct {
 	all, any bool
 }
 
-// newBlock makes a block for a launch; it runs many blocks after each other.
-func newBlock(k *Kernel, l *Launch, m Memory) *block {
-	b := &block{kernel: k, launch: l, memory: m, limit: l.Limit}
-	if b.limit == 0 {
-		b.limit = 1<<63 - 1
-	}
+// block returns a block for a launch; it runs many blocks after each other. One
+// of an earlier launch of the same shape is taken where there is one.
+func (k *Kernel) block(l *Launch, m Memory) *block {
 	size := k.Shared
 	if l.Shared > 0 {
 		size = k.dynamic + l.Shared
 	}
+	b, ok := k.idle.Get().(*block)
+	if !ok || b.shape != l.Block || b.addresses != uint64(sharedStart+size) {
+		b = k.newBlock(l, size)
+	}
+	b.launch, b.memory, b.limit, b.random = l, m, l.Limit, nil
+	if b.limit == 0 {
+		b.limit = 1<<63 - 1
+	}
+	for i, w := range b.warps {
+		b.order[i] = i
+		for _, s := range k.specials {
+			w.setSpecial(s, l)
+		}
+	}
+	if l.Order == Reverse {
+		slices.Reverse(b.order)
+	}
+	return b
+}
+
+// keep keeps a block for a later launch, which has other memory.
+func (k *Kernel) keep(b *block) {
+	b.launch, b.memory = nil, nil
+	for _, w := range b.warps {
+		w.recent = [len(w.recent)]*Region{}
+		w.address = [32]*byte{}
+	}
+	k.idle.Put(b)
+}
+
+// newBlock makes a block of the launch's shape, with so many bytes of shared memory.
+func (k *Kernel) newBlock(l *Launch, size int) *block {
+	b := &block{kernel: k, shape: l.Block}
 	b.memoryOf = make([]byte, size+16) // a wide access in bounds of the slice, checked against addresses
 	b.written = NewWritten(size + 64)
 	b.addresses = uint64(sharedStart + size)
@@ -101,14 +132,8 @@ func newBlock(k *Kernel, l *Launch, m Memory) *block {
 		}
 		w.local = make([]byte, 32*k.Local)
 		b.warps = append(b.warps, w)
-		b.order = append(b.order, i)
-		for _, s := range k.specials {
-			w.setSpecial(s, l)
-		}
 	}
-	if l.Order == Reverse {
-		slices.Reverse(b.order)
-	}
+	b.order = make([]int, len(b.warps))
 	return b
 }
 
@@ -253,7 +278,7 @@ func (b *block) stuck() *Fault {
 		if len(lines) < 8 {
 			pc := w.groups[0].pc - 1
 			lines = append(lines, fmt.Sprintf("warp %d lanes %08x wait at line %d for barrier %d (%d of %d threads are there)",
-				w.index, w.groups[0].lanes, b.kernel.statements[pc].line, w.meeting, b.meetings[w.meeting].arrived, b.meetings[w.meeting].expected))
+				w.index, w.groups[0].lanes, b.kernel.places[pc].line, w.meeting, b.meetings[w.meeting].arrived, b.meetings[w.meeting].expected))
 		}
 	}
 	if first == nil {

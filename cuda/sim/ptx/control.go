@@ -38,10 +38,10 @@ func decodeIndexed(d *decoder, in *inst) error {
 	}
 	list := d.s.args[1]
 	at, ok := d.s.scope.label(list.name)
-	if list.kind != operandSymbol || !ok || at >= len(d.kernel.statements) || d.kernel.statements[at].op != ".branchtargets" {
+	if list.kind != operandSymbol || !ok || at >= len(d.statements) || d.statements[at].op != ".branchtargets" {
 		return fmt.Errorf("no list of targets %s", list.name)
 	}
-	for _, to := range d.kernel.statements[at].args {
+	for _, to := range d.statements[at].args {
 		target, ok := d.s.scope.label(to.name)
 		if !ok {
 			return fmt.Errorf("no label %s", to.name)

@@ -17,9 +17,10 @@ type reference struct {
 
 // decoder turns the statements of one kernel into instructions.
 type decoder struct {
-	kernel *Kernel
-	code   []inst
-	refs   [][]reference // of each instruction
+	kernel     *Kernel
+	statements []statement
+	code       []inst
+	refs       [][]reference // of each instruction
 
 	constants [3]map[uint64]*register // pinned, by class and bits
 	specials  map[string]*register
@@ -33,19 +34,21 @@ type decoder struct {
 func decodeKernel(b *body, files map[int]string) error {
 	n := len(b.statements)
 	d := &decoder{
-		kernel:   b.kernel,
-		code:     make([]inst, n+1),
-		refs:     make([][]reference, n+1),
-		specials: map[string]*register{},
+		kernel:     b.kernel,
+		statements: b.statements,
+		code:       make([]inst, n+1),
+		refs:       make([][]reference, n+1),
+		specials:   map[string]*register{},
 	}
 	for i := range d.constants {
 		d.constants[i] = map[uint64]*register{}
 	}
 	k := b.kernel
-	k.statements = b.statements
+	k.places = make([]place, n)
 	k.files = files
 	for i := range b.statements {
 		d.s, d.at = &b.statements[i], i
+		k.places[i] = d.s.place
 		in := &d.code[i]
 		in.line = int32(d.s.line)
 		if err := d.decode(in); err != nil {

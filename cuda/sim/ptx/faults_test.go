@@ -44,12 +44,24 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 			body: "mul.wide.u32 %rd3, %r1, 4;\nadd.s64 %rd3, %rd2, %rd3;\nsetp.ne.u32 %p1, %r1, 7;\n@%p1 st.global.u32 [%rd3], %r1;\nld.global.u32 %r2, [%rd3];",
 			kind: NeverWritten, text: "ld.global.u32 %r2, [%rd3]", lane: 7, what: "offset 28 of out",
 		},
+		"a part of device memory that nobody has written": {
+			body: "st.global.u16 [%rd2], 1;\nld.global.u32 %r4, [%rd2];",
+			kind: NeverWritten, text: "ld.global.u32 %r4, [%rd2]", what: "offset 0 of out",
+		},
+		"an atomic operation on memory that nobody has written": {
+			body: "red.global.add.u32 [%rd2], 1;",
+			kind: NeverWritten, text: "red.global.add.u32 [%rd2], 1", what: "offset 0 of out",
+		},
 		"shared memory that nobody has written": {
 			body: "shl.b32 %r2, %r1, 2;\nmov.u32 %r3, s;\nadd.s32 %r3, %r3, %r2;\nsetp.lt.u32 %p1, %r1, 20;\n@%p1 st.shared.u32 [%r3], %r1;\nld.shared.u32 %r4, [%r3];",
 			kind: NeverWritten, text: "ld.shared.u32 %r4, [%r3]", lane: 20, what: "offset 80",
 		},
 		"a part of shared memory that nobody has written": {
 			body: "st.shared.u16 [s], 1;\nld.shared.u32 %r4, [s];",
+			kind: NeverWritten, text: "ld.shared.u32 %r4, [s]",
+		},
+		"the first byte of a word that is written but for it": {
+			body: "st.shared.u8 [s+1], 1;\nst.shared.u16 [s+2], 1;\nld.shared.u32 %r4, [s];",
 			kind: NeverWritten, text: "ld.shared.u32 %r4, [s]",
 		},
 		"shared memory past the block's": {

@@ -487,14 +487,18 @@ func TestTwoToThePowerIsRightOverItsWholeRange(t *testing.T) {
 func TestTwoRoundingsAreOneInAnFMA(t *testing.T) {
 	// Sums whose bits reach far below a float32's: ties, which a bit of the 54th place breaks.
 	loop := float32Loop("fma", "rn", false)
+	bits := func(m int, e int) uint32 { return math.Float32bits(float32(math.Ldexp(float64(m), e))) }
 	rng := random(t)
 	for range 2000 {
 		var d, a, b, c slot32
 		for i := range a {
 			e := rng.IntN(60) - 30
-			a[i] = math.Float32bits(float32(math.Ldexp(float64(1<<23+rng.IntN(1<<23)), e)))
-			b[i] = math.Float32bits(float32(math.Ldexp(float64(1<<23+rng.IntN(4)), -23)))
-			c[i] = math.Float32bits(float32(math.Ldexp(float64(1<<23+rng.IntN(4)), e-rng.IntN(60)+20))) ^ rng.Uint32()&(1<<31)
+			if i < 16 { // results without a leading one
+				e = -149 - rng.IntN(24)
+			}
+			a[i] = bits(1<<23+rng.IntN(1<<23), e/2)
+			b[i] = bits(1<<23+rng.IntN(4), e-e/2-23)
+			c[i] = bits(1<<23+rng.IntN(4), e-rng.IntN(60)+20) ^ rng.Uint32()&(1<<31)
 		}
 		loop(&d, &a, &b, &c)
 		for i := range d {

@@ -1,5 +1,7 @@
 package ptx
 
+import "sync"
+
 // Module is a parsed PTX text.
 type Module struct {
 	Name            string // given to Parse
@@ -24,16 +26,17 @@ type Kernel struct {
 	Local      int    // bytes of local memory a thread
 	MaxThreads uint32 // of a block, as __launch_bounds__ says; 0: not said
 
-	module     *Module
-	statements []statement // what code was made from, for reports
-	files      map[int]string
-	code       []inst
-	specials   []special
-	truths     []int32  // pinned predicates that are true
-	r32        []slot32 // initial contents of the pinned 32-bit registers
-	r64        []slot64
-	regs       [3]int // slots of each class that a warp needs
-	dynamic    int    // where dynamic shared memory begins
+	module   *Module
+	places   []place   // where each instruction was written, for reports
+	idle     sync.Pool // blocks that have run
+	files    map[int]string
+	code     []inst
+	specials []special
+	truths   []int32  // pinned predicates that are true
+	r32      []slot32 // initial contents of the pinned 32-bit registers
+	r64      []slot64
+	regs     [3]int // slots of each class that a warp needs
+	dynamic  int    // where dynamic shared memory begins
 }
 
 // The address windows. Addresses of device memory lie below them.
@@ -56,11 +59,16 @@ type location struct {
 	file, line int
 }
 
+// place is where an instruction was written.
+type place struct {
+	line int
+	loc  location
+	text string
+}
+
 // statement is an instruction as written.
 type statement struct {
-	line  int
-	loc   location
-	text  string
+	place
 	guard *register
 	not   bool // the guard is negated
 	op    string

@@ -42,7 +42,8 @@ func (k *Kernel) Run(l Launch, m Memory) error {
 	faults := make([]*Fault, workers)
 	stats := make([]Stats, workers)
 	work := func(i int) {
-		b := newBlock(k, &l, m)
+		b := k.block(&l, m)
+		defer k.keep(b)
 		for !failed.Load() {
 			at := next.Add(1) - 1
 			if at >= blocks {

@@ -69,7 +69,7 @@ func (p *parser) statement(b *body) error {
 		}
 		return p.errorf("%s is not supported in a kernel", p.tok.text)
 	}
-	s := statement{line: p.tok.line, loc: p.loc, scope: p.scope}
+	s := statement{place: place{line: p.tok.line, loc: p.loc}, scope: p.scope}
 	start := p.tok.start
 	if p.is("@") {
 		if err := p.advance(); err != nil {
@@ -131,7 +131,7 @@ func (p *parser) statement(b *body) error {
 // branchTargets reads the labels that a brx.idx may go to, and keeps them with
 // the instructions: the label before them is their name.
 func (p *parser) branchTargets(b *body) error {
-	s := statement{line: p.tok.line, loc: p.loc, op: ".branchtargets", text: ".branchtargets", scope: p.scope}
+	s := statement{place: place{p.tok.line, p.loc, ".branchtargets"}, op: ".branchtargets", scope: p.scope}
 	for !p.is(";") {
 		if err := p.advance(); err != nil { // the directive, or a comma
 			return err

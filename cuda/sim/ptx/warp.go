@@ -52,7 +52,7 @@ func (w *warp) start() {
 	w.groups = append(w.groups[:0], group{lanes: w.exists})
 	w.done = 0
 	w.meeting = noMeeting
-	w.fault = nil
+	w.fault, w.reducing = nil, nil
 	w.steps, w.laneSteps, w.mmas = 0, 0, 0
 	w.async.reset()
 }
@@ -103,7 +103,7 @@ func (w *warp) pick() int {
 	w.pc = g.pc
 	what := fmt.Sprintf("lanes %08x wait for the others of the warp", g.lanes)
 	for _, o := range w.groups[1:] {
-		s := &w.block.kernel.statements[o.pc]
+		s := &w.block.kernel.places[o.pc]
 		what += fmt.Sprintf("; lanes %08x are at line %d: %s", o.lanes, s.line, s.text)
 	}
 	if w.done != 0 {
@@ -301,8 +301,8 @@ func (w *warp) fail(kind Kind, lane int, format string, args ...any) {
 // fault describes a fault at an instruction.
 func (k *Kernel) fault(pc int32, kind Kind, what string) *Fault {
 	f := &Fault{Kernel: k.Name, Module: k.module.Name, Kind: kind, What: what}
-	if int(pc) < len(k.statements) {
-		s := &k.statements[pc]
+	if int(pc) < len(k.places) {
+		s := &k.places[pc]
 		f.Line, f.Text = s.line, s.text
 		if name := k.files[s.loc.file]; name != "" {
 			f.Source = fmt.Sprintf("%s:%d", name, s.loc.line)

@@ -58,6 +58,30 @@ END:`, Launch{})
 	}
 }
 
+func TestAValueThatSomeLanesReplaceLivesOn(t *testing.T) {
+	// %r9 is not read between here and the next turn, in which not all lanes write it: %r20 must not take its slot.
+	r := perThread(t, `
+mov.u32 %r2, 0;
+mov.u32 %r3, 0;
+mov.u32 %r4, 0;
+mov.u32 %r9, 5;
+LOOP:
+setp.eq.u32 %p1, %r2, %r1;
+@%p1 mov.u32 %r9, %r2;
+add.u32 %r3, %r3, %r9;
+add.u32 %r20, %r2, 1000;
+add.u32 %r2, %r2, 1;
+add.u32 %r4, %r4, %r20;
+setp.lt.u32 %p2, %r2, 40;
+@%p2 bra LOOP;
+mov.u32 %r9, %r3;`, Launch{})
+	for i, v := range r {
+		if want := uint32(5*i + (40-i)*i); v != want {
+			t.Errorf("lane %d: %d, want %d", i, v, want)
+		}
+	}
+}
+
 func TestABranchByIndexPartsLanes(t *testing.T) {
 	r := perThread(t, `
 mov.u32 %r9, 0;
