@@ -447,10 +447,15 @@ func TestComparisonsKnowWhatIsNoNumber(t *testing.T) {
 	} {
 		check(t, rng, instruction{"setp.lt." + op + ".s32", "prrp", func(a, b, c uint64) uint64 { return f(truth(s32(a) < s32(b)), c) }}, same)
 	}
-	r := perThread(t, "setp.lt.u32 %p3, %r1, 9;\nsetp.lt.and.u32 %p1|%p2, %r1, 5, !%p3;\nselp.b32 %r8, 1, 0, %p1;\nselp.b32 %r9, 2, 0, %p2;\nor.b32 %r9, %r9, %r8;", Launch{})
-	for i, v := range r {
-		if want := uint32(2 * bit(i >= 9)); v != want {
-			t.Errorf("lane %d: %d, want %d", i, v, want)
+	for op, f := range map[string]func(x, y bool) bool{
+		"and": func(x, y bool) bool { return x && y }, "or": func(x, y bool) bool { return x || y }, "xor": func(x, y bool) bool { return x != y },
+	} {
+		r := perThread(t, "and.b32 %r2, %r1, 3;\nsetp.gt.u32 %p3, %r2, 1;\nsetp.lt."+op+".u32 %p1|%p2, %r1, 15, !%p3;\nselp.b32 %r8, 1, 0, %p1;\nselp.b32 %r9, 2, 0, %p2;\nor.b32 %r9, %r9, %r8;", Launch{})
+		for i, v := range r {
+			less, q := i < 15, i%4 <= 1
+			if want := bit(f(less, q)) + 2*bit(f(!less, q)); v != want {
+				t.Errorf("%s, lane %d: %d, want %d", op, i, v, want)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 func TestWhatIsNotKnownIsRefusedByNameAndLine(t *testing.T) {
 	for name, c := range map[string]struct{ before, body, want string }{
 		"an unknown instruction":         {"", "frobnicate.s32 %r1, %r2;", "line 18: unknown instruction frobnicate.s32"},
+		"a line after a long comment":    {"", "/* one\ntwo\n*/ // three\nfoo;", "line 21: unknown instruction foo"},
 		"an unknown form":                {"", "\nadd.sat.cc.s32 %r1, %r2, %r3;", "line 19: add.sat.cc.s32 %r1, %r2, %r3: unknown form add.sat.cc.s32"},
 		"half precision":                 {"", "fma.rn.f16 %h1, %h2, %h3, %h4;", "unknown form fma.rn.f16"},
 		"a product of another type":      {"", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, {%f5,%f6,%f7,%f8};", "unknown form mma"},

@@ -327,6 +327,32 @@ setp.eq.u32 %p1, %r7, 128;
 	}
 }
 
+func TestOrdersOfBlocksAndWarpsAreThoseAskedFor(t *testing.T) {
+	// The last warp of the last block to come is who stays.
+	k := kernel(t, "", "mov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %warpid;\nmad.lo.u32 %r2, %r2, 4, %r3;\natom.global.exch.b32 %r4, [%rd1], %r2;")
+	last := func(order Order, seed uint64) uint32 {
+		in := make([]byte, 4)
+		if _, err := launch(k, Launch{Grid: [3]uint32{40, 1, 1}, Block: [3]uint32{128, 1, 1}, Order: order, Seed: seed, Workers: 1}, in, 0); err != nil {
+			t.Fatal(err)
+		}
+		return word(in, 0)
+	}
+	if f, r := last(Forward, 0), last(Reverse, 0); f != 159 || r != 0 {
+		t.Errorf("forward ends with warp %d, reverse with %d; want 159 and 0", f, r)
+	}
+	seen := map[uint32]bool{}
+	for seed := range uint64(10) {
+		v := last(Random, seed)
+		if again := last(Random, seed); again != v {
+			t.Errorf("seed %d ends with warp %d, and with %d", seed, v, again)
+		}
+		seen[v] = true
+	}
+	if len(seen) < 5 {
+		t.Errorf("ten seeds end with %d warps", len(seen))
+	}
+}
+
 func TestLoadsAndStoresOfEveryWidth(t *testing.T) {
 	in := make([]byte, 64)
 	for i := range in {
