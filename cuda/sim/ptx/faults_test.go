@@ -60,6 +60,10 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 			body: "st.shared.u16 [s], 1;\nld.shared.u32 %r4, [s];",
 			kind: NeverWritten, text: "ld.shared.u32 %r4, [s]",
 		},
+		"a byte of shared memory that nobody has written": {
+			body: "st.shared.u8 [s], 1;\nld.shared.u8 %r4, [s];\nld.shared.u8 %r4, [s+1];",
+			kind: NeverWritten, text: "ld.shared.u8 %r4, [s+1]",
+		},
 		"the first byte of a word that is written but for it": {
 			body: "st.shared.u8 [s+1], 1;\nst.shared.u16 [s+2], 1;\nld.shared.u32 %r4, [s];",
 			kind: NeverWritten, text: "ld.shared.u32 %r4, [s]",

@@ -490,20 +490,24 @@ func TestTwoToThePowerIsRightOverItsWholeRange(t *testing.T) {
 }
 
 func TestTwoRoundingsAreOneInAnFMA(t *testing.T) {
-	// Sums whose bits reach far below a float32's: ties, which a bit of the 54th place breaks.
-	loop := float32Loop("fma", "rn", false)
-	bits := func(m int, e int) uint32 { return math.Float32bits(float32(math.Ldexp(float64(m), e))) }
 	rng := random(t)
+	loop := float32Loop("fma", "rn", false)
+	bits := func(m, e int) uint32 { return math.Float32bits(float32(math.Ldexp(float64(m), e))) }
 	for range 2000 {
 		var d, a, b, c slot32
 		for i := range a {
-			e := rng.IntN(60) - 30
-			if i < 16 { // results without a leading one
-				e = -149 - rng.IntN(24)
+			// The product is half of c's last place but for some 2⁻⁴⁰ of that, which a float64 of the sum loses:
+			// a tie, where there is none.
+			x, e := 1+rng.IntN(16), rng.IntN(60)-30
+			switch i % 3 {
+			case 0:
+				a[i], b[i], c[i] = bits(1<<23+x, e), bits(1<<23-x, -46), bits(1<<23+rng.IntN(1<<23), e+1)
+			case 1: // results without a leading one
+				a[i], b[i], c[i] = bits(1<<23+x, -98), bits(1<<23-x, -98), bits(1<<8+rng.IntN(1<<12), -149)
+			default:
+				a[i], b[i], c[i] = bits(1<<23+rng.IntN(1<<23), e), bits(1<<23+rng.IntN(4), -23), bits(1<<23+rng.IntN(4), e-rng.IntN(60)+20)
 			}
-			a[i] = bits(1<<23+rng.IntN(1<<23), e/2)
-			b[i] = bits(1<<23+rng.IntN(4), e-e/2-23)
-			c[i] = bits(1<<23+rng.IntN(4), e-rng.IntN(60)+20) ^ rng.Uint32()&(1<<31)
+			c[i] ^= rng.Uint32() & (1 << 31)
 		}
 		loop(&d, &a, &b, &c)
 		for i := range d {
