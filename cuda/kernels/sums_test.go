@@ -129,7 +129,7 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 			continue
 		}
 		add("ReduceSum of a single source", reduceSumOf(m, typ, to, 256*pack+3, 1, -1))
-		for _, n := range []int{15, 50, 117, 1076, 1500, 2047} {
+		for _, n := range []int{15, 50, 117, 1076, 1500, 2047, 7000} {
 			add(fmt.Sprintf("SumSquares of %d elements", n), sumSquaresOf(m, typ, n))
 		}
 		add("HeadLoss of long odd rows", headLossOf(m, typ, 512*9+3, []int{-1, 512*7 + 2, 512 * 4}, true, func(i int) float64 { return 60 * seed(i) }))
