@@ -460,6 +460,29 @@ func TestComparisonsKnowWhatIsNoNumber(t *testing.T) {
 	}
 }
 
+func TestAGuardedComparisonLeavesOtherLanesAlone(t *testing.T) {
+	r := perThread(t, `
+setp.eq.u32 %p2, %r1, %r1;
+setp.eq.u32 %p3, %r1, %r1;
+setp.lt.u32 %p1, %r1, 7;
+@%p1 setp.eq.u32 %p2|%p3, %r1, 3;
+@!%p1 mov.u32 %r2, 8;
+@%p1 mov.u32 %r2, 0;
+selp.b32 %r3, 1, 0, %p2;
+selp.b32 %r9, 2, 0, %p3;
+or.b32 %r9, %r9, %r3;
+or.b32 %r9, %r9, %r2;`, Launch{})
+	for i, v := range r {
+		want := uint32(8 + 2 + 1)
+		if i < 7 {
+			want = bit(i == 3) + 2*bit(i != 3)
+		}
+		if v != want {
+			t.Errorf("lane %d: %d, want %d", i, v, want)
+		}
+	}
+}
+
 func TestApproximationsAreNearTheTruth(t *testing.T) {
 	rng := random(t)
 	near := func(got, want uint64) bool {

@@ -59,16 +59,16 @@ END:`, Launch{})
 }
 
 func TestAValueThatSomeLanesReplaceLivesOn(t *testing.T) {
-	// %r9 is not read between here and the next turn, in which not all lanes write it: %r20 must not take its slot.
+	// %r8 is not read between here and the next turn, in which not all lanes write it: %r20 must not take its slot.
 	r := perThread(t, `
 mov.u32 %r2, 0;
 mov.u32 %r3, 0;
 mov.u32 %r4, 0;
-mov.u32 %r9, 5;
+mov.u32 %r8, 5;
 LOOP:
 setp.eq.u32 %p1, %r2, %r1;
-@%p1 mov.u32 %r9, %r2;
-add.u32 %r3, %r3, %r9;
+@%p1 mov.u32 %r8, %r2;
+add.u32 %r3, %r3, %r8;
 add.u32 %r20, %r2, 1000;
 add.u32 %r2, %r2, 1;
 add.u32 %r4, %r4, %r20;
