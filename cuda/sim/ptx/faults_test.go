@@ -97,6 +97,14 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 			body: "mov.u32 %r3, s;\ncp.async.ca.shared.global [%r3], [%rd1], 4;\ncp.async.wait_group 0;\nld.shared.u32 %r4, [%r3];",
 			kind: NeverWritten, text: "ld.shared.u32 %r4, [%r3]",
 		},
+		"a wait of some lanes for the copies of all": {
+			body: odd + "shl.b32 %r2, %r1, 4;\nmov.u32 %r3, big;\nadd.s32 %r3, %r3, %r2;\ncp.async.cg.shared.global [%r3], [%rd1], 16;\n@%p1 cp.async.wait_all;\nld.shared.u32 %r4, [%r3];",
+			kind: NeverWritten, text: "ld.shared.u32 %r4, [%r3]", what: "a cp.async of warp 0 lane 0 will write",
+		},
+		"an asynchronous copy of more than it has room for": {
+			body: "mov.u32 %r3, s;\ncp.async.cg.shared.global [%r3], [%rd1], 16, 17;",
+			kind: Undefined, text: "cp.async.cg.shared.global [%r3], [%rd1], 16, 17", what: "lane 0 copies 17 bytes into 16",
+		},
 		"an asynchronous copy from outside of an allocation": {
 			body: "mov.u32 %r3, s;\ncp.async.cg.shared.global [%r3], [%rd1+272], 16;",
 			kind: OutOfBounds, text: "cp.async.cg.shared.global [%r3], [%rd1+272], 16",
@@ -124,6 +132,18 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 		"warps at different barriers": {
 			body: "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra A;\nbar.sync 1;\nbra B;\nA:\nbar.sync 2;\nB:", shape: Launch{Block: [3]uint32{64, 1, 1}},
 			kind: Deadlock, text: "bar.sync 2", what: "warp 1 lanes ffffffff wait at line 22 for barrier 1",
+		},
+		"warps that expect different numbers of threads": {
+			body: "and.b32 %r2, %r1, 32;\nadd.s32 %r2, %r2, 64;\nbar.sync 1, %r2;", shape: Launch{Block: [3]uint32{96, 1, 1}},
+			kind: Undefined, text: "bar.sync 1, %r2", what: "barrier 1 waits for 64 threads, and for 96 here",
+		},
+		"lanes that name different barriers": {
+			body: "and.b32 %r2, %r1, 1;\nbar.sync %r2;",
+			kind: Divergent, lane: 1, text: "bar.sync %r2", what: "lanes 0 and 1 of a warp name different barriers",
+		},
+		"a barrier of half a warp": {
+			body: "bar.sync 0, 16;",
+			kind: Undefined, text: "bar.sync 0, 16", what: "16 threads",
 		},
 		"a matrix product in one side of a branch": {
 			body: odd + "@%p1 bra A;\nmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, {%f5,%f6,%f7,%f8};\nA:",
