@@ -123,15 +123,15 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 		},
 		"a barrier in one side of a branch, another in the other": {
 			body: odd + "@%p1 bra B;\nbar.sync 1;\nbra C;\nB:\nbar.sync 1;\nC:",
-			kind: Divergent, text: "bar.sync 1", what: "lanes aaaaaaaa are at line 26: bar.sync 1",
+			kind: Divergent, text: "bar.sync 1", what: "lanes aaaaaaaa are at line 27: bar.sync 1",
 		},
 		"a barrier that one warp returns before": {
 			body: "setp.lt.u32 %p1, %r1, 32;\n@%p1 ret;\nbar.sync 0;", shape: Launch{Block: [3]uint32{96, 1, 1}},
-			kind: Divergent, text: "bar.sync 0", what: "warp 1 lanes ffffffff wait at line 22 for barrier 0 (64 of 96 threads are there)",
+			kind: Divergent, text: "bar.sync 0", what: "warp 1 lanes ffffffff wait at line 23 for barrier 0 (64 of 96 threads are there)",
 		},
 		"warps at different barriers": {
 			body: "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra A;\nbar.sync 1;\nbra B;\nA:\nbar.sync 2;\nB:", shape: Launch{Block: [3]uint32{64, 1, 1}},
-			kind: Deadlock, text: "bar.sync 2", what: "warp 1 lanes ffffffff wait at line 22 for barrier 1",
+			kind: Deadlock, text: "bar.sync 2", what: "warp 1 lanes ffffffff wait at line 23 for barrier 1",
 		},
 		"warps that expect different numbers of threads": {
 			body: "and.b32 %r2, %r1, 32;\nadd.s32 %r2, %r2, 64;\nbar.sync 1, %r2;", shape: Launch{Block: [3]uint32{96, 1, 1}},
@@ -190,6 +190,18 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 			body: "A:\nadd.s32 %r2, %r2, 1;\nbra A;", shape: Launch{Limit: 1000},
 			kind: Endless, text: "bra A",
 		},
+		"local memory past a thread's": {
+			body: ".local .align 8 .b8 d[16];\nst.local.u32 [d+12], %r1;\nst.local.u32 [d+16], %r1;",
+			kind: OutOfBounds, text: "st.local.u32 [d+16], %r1", what: "local memory at offset 16 of 16",
+		},
+		"parameters past the last": {
+			body: "mov.u64 %rd3, in;\nld.param.u64 %rd4, [%rd3+8];\nld.param.u64 %rd4, [%rd3+16];",
+			kind: OutOfBounds, text: "ld.param.u64 %rd4, [%rd3+16]", what: "parameters at offset 16 of 16",
+		},
+		"a constant past its end": {
+			body: "ld.const.u32 %r2, [c+4];\nld.const.u32 %r2, [c+8];",
+			kind: OutOfBounds, text: "ld.const.u32 %r2, [c+8]",
+		},
 		"a write to a constant": {
 			body: "mov.u64 %rd3, c;\nst.u32 [%rd3], %r1;",
 			kind: ReadOnly, text: "st.u32 [%rd3], %r1",
@@ -208,7 +220,7 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := kernel(t, sharedArray+".const .align 4 .b8 c[8] = {1, 2};", c.body)
+			k := kernel(t, sharedArray+".const .align 4 .b8 c[8] = {1, 2};\n.const .align 4 .b8 next[8];", c.body)
 			_, err := launch(k, c.shape, make([]byte, 264), 128)
 			f := mustFail(t, err)
 			if f.Kind != c.kind || f.Text != c.text || f.Lane != c.lane || !strings.Contains(f.What, c.what) {

@@ -498,6 +498,19 @@ func TestApproximationsAreNearTheTruth(t *testing.T) {
 			check(t, rng, instruction{op, "rr", func(a, _, _ uint64) uint64 { return of32(float32(f(f32(a)))) }}, near)
 		}
 	}
+	flush := func(x uint64) uint64 {
+		if x&0x7f800000 == 0 {
+			x &= 1 << 31
+		}
+		return x
+	}
+	for op, f := range map[string]func(float64) float64{
+		"ex2.approx.ftz.f32": math.Exp2, "rcp.approx.ftz.f32": func(x float64) float64 { return 1 / x }, "sqrt.approx.ftz.f32": math.Sqrt,
+	} {
+		for range 8 {
+			check(t, rng, instruction{op, "rr", func(a, _, _ uint64) uint64 { return flush(of32(float32(f(f32(flush(a)))))) }}, near)
+		}
+	}
 	for range 4 {
 		check(t, rng, instruction{"div.full.f32", "rrr", func(a, b, _ uint64) uint64 { return of32(float32(f32(a) / f32(b))) }}, near)
 	}

@@ -16,8 +16,7 @@ import (
 type fragments struct {
 	a, c, d [4]*slot32
 	// b is gathered: of each row the four even columns, and then the odd ones, as a row of c is held.
-	b      [16][8]float32
-	copies [4]slot32
+	b [16][8]float32
 }
 
 // decodeMma decodes mma.sync of bf16 with sums in float32, 16×8×16 and 16×8×8.
@@ -88,33 +87,33 @@ func multiply(w *warp, in *inst, m uint32) {
 	}
 	for j := range na {
 		x.a[j] = &w.r32[in.vec2[j]]
-		if slices.Contains(in.vec, in.vec2[j]) { // it is written before it has been read
-			x.copies[j] = *x.a[j]
-			x.a[j] = &x.copies[j]
-		}
 	}
 	product(x, k)
 }
 
 // productGo computes d = a·b + c with k products an element, in the order of k.
+// Lanes 4g to 4g+3 are read before they are written, so d may be a or c.
 func productGo(x *fragments, k int) {
-	for row := range 16 {
-		g, half := row%8*4, row/8
-		var even, odd [4]float32
-		for i := range 4 {
-			even[i] = math.Float32frombits(x.c[2*half][g+i])
-			odd[i] = math.Float32frombits(x.c[2*half+1][g+i])
-		}
-		for l := range k {
-			v := math.Float32frombits(x.a[half+l/8*2][g+l%8/2] << (16 * (1 - l%2)) & 0xffff0000)
+	for g := 0; g < 32; g += 4 {
+		var sums [4][4]float32 // of c's registers, in four lanes
+		for j := range sums {
 			for i := range 4 {
-				even[i] += v * x.b[l][i]
-				odd[i] += v * x.b[l][4+i]
+				sums[j][i] = math.Float32frombits(x.c[j][g+i])
 			}
 		}
-		for i := range 4 {
-			x.d[2*half][g+i] = canonical(even[i])
-			x.d[2*half+1][g+i] = canonical(odd[i])
+		for l := range k {
+			for half := range 2 {
+				v := math.Float32frombits(x.a[half+l/8*2][g+l%8/2] << (16 * (1 - l%2)) & 0xffff0000)
+				for i := range 4 {
+					sums[2*half][i] += v * x.b[l][i]
+					sums[2*half+1][i] += v * x.b[l][4+i]
+				}
+			}
+		}
+		for j := range sums {
+			for i, v := range sums[j] {
+				x.d[j][g+i] = canonical(v)
+			}
 		}
 	}
 }
