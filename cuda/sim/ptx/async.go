@@ -29,13 +29,13 @@ func (q *asyncQueue) reset() {
 func copyAsync(w *warp, in *inst, m uint32) {
 	size := uint64(in.size)
 	length := &w.r32[in.c]
-	w.compute(&w.aside64, in.kind, in.a, in.off)
+	w.compute(&w.aside64, in.form, in.a, in.off)
 	if !w.resolve(shared, m, size, true) {
 		return
 	}
 	to := w.address
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(w.block.memoryOf)))
-	w.compute(&w.aside64, in.variant2, in.b, in.off2)
+	w.compute(&w.aside64, in.form2, in.b, in.off2)
 	var whole, part uint32
 	for i := range 32 {
 		if m>>i&1 == 0 {

@@ -39,7 +39,7 @@ func decodeAtomic(d *decoder, in *inst) error {
 		if err := d.dest(&in.d, args[0], n); err != nil {
 			return err
 		}
-		in.variant2 = 1
+		in.kind = 1 // the old value is wanted
 		args = args[1:]
 	}
 	want := 2
@@ -53,7 +53,7 @@ func decodeAtomic(d *decoder, in *inst) error {
 	if f == nil {
 		return d.unknown()
 	}
-	if err := d.decodeAddress(&in.kind, &in.a, &in.off, args[0]); err != nil {
+	if err := d.decodeAddress(&in.form, &in.a, &in.off, args[0]); err != nil {
 		return err
 	}
 	if err := d.source(&in.b, args[1], n); err != nil {
@@ -73,7 +73,7 @@ func decodeAtomic(d *decoder, in *inst) error {
 
 // atomics changes memory lane by lane, in the order of the launch.
 func (w *warp) atomics(in *inst, m uint32, n int, f func(old, b, c uint64) uint64) {
-	w.compute(&w.aside64, in.kind, in.a, in.off)
+	w.compute(&w.aside64, in.form, in.a, in.off)
 	if !w.resolve(in.space, m, uint64(n/8), false) {
 		return
 	}
@@ -93,14 +93,14 @@ func (w *warp) atomics(in *inst, m uint32, n int, f func(old, b, c uint64) uint6
 		if n == 64 {
 			old := *(*uint64)(p)
 			*(*uint64)(p) = f(old, w.r64[in.b][i], w.r64[in.c][i])
-			if in.variant2 != 0 {
+			if in.kind != 0 {
 				w.r64[in.d][i] = old
 			}
 			continue
 		}
 		old := *(*uint32)(p)
 		*(*uint32)(p) = uint32(f(uint64(old), uint64(w.r32[in.b][i]), uint64(w.r32[in.c][i])))
-		if in.variant2 != 0 {
+		if in.kind != 0 {
 			w.r32[in.d][i] = old
 		}
 	}

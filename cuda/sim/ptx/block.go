@@ -277,8 +277,8 @@ func (b *block) stuck() *Fault {
 		}
 		if len(lines) < 8 {
 			pc := w.groups[0].pc - 1
-			lines = append(lines, fmt.Sprintf("warp %d lanes %08x wait at line %d for barrier %d (%d of %d threads are there)",
-				w.index, w.groups[0].lanes, b.kernel.places[pc].line, w.meeting, b.meetings[w.meeting].arrived, b.meetings[w.meeting].expected))
+			lines = append(lines, fmt.Sprintf("warp %d lanes %08x wait at line %d, %s, for barrier %d (%d of %d threads are there)",
+				w.index, w.groups[0].lanes, b.kernel.places[pc].line, b.kernel.places[pc].text, w.meeting, b.meetings[w.meeting].arrived, b.meetings[w.meeting].expected))
 		}
 	}
 	if first == nil {

@@ -47,7 +47,7 @@ func decodeSetp(d *decoder, in *inst) error {
 		o := s.args[3]
 		if o.not {
 			o.not = false
-			in.variant2 = -1
+			in.not = allLanes
 		}
 		if err := d.source(&in.e, o, 1); err != nil {
 			return err

@@ -109,7 +109,7 @@ func decodeBarrier(d *decoder, in *inst) error {
 		}
 		p := args[len(args)-1]
 		if p.not {
-			p.not, in.variant2 = false, -1
+			p.not, in.not = false, allLanes
 		}
 		if err := d.source(&in.e, p, 1); err != nil {
 			return err
@@ -150,7 +150,7 @@ func arriveAtBarrier(w *warp, in *inst, m uint32) {
 		if t.arrived == 0 {
 			t.all = true
 		}
-		p := w.p[in.e] ^ uint32(in.variant2)
+		p := w.p[in.e] ^ in.not
 		t.count += uint32(bits.OnesCount32(p & m))
 		t.all = t.all && p&m == m
 		t.any = t.any || p&m != 0

@@ -50,7 +50,6 @@ func decodeKernel(b *body, files map[int]string) error {
 		d.s, d.at = &b.statements[i], i
 		k.places[i] = d.s.place
 		in := &d.code[i]
-		in.line = int32(d.s.line)
 		if err := d.decode(in); err != nil {
 			return fmt.Errorf("line %d: %s: %w", d.s.line, d.s.text, err)
 		}

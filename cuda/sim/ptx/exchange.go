@@ -110,7 +110,7 @@ func decodeVote(d *decoder, in *inst) error {
 	case "ballot.b32":
 		width = 32
 		in.run = func(w *warp, in *inst, m uint32) {
-			votes := (w.p[in.a] ^ uint32(in.variant2)) & m
+			votes := (w.p[in.a] ^ in.not) & m
 			for i := range w.r32[in.d] {
 				if m>>i&1 != 0 {
 					w.r32[in.d][i] = votes
@@ -125,7 +125,7 @@ func decodeVote(d *decoder, in *inst) error {
 	}
 	p := s.args[1]
 	if p.not {
-		p.not, in.variant2 = false, -1
+		p.not, in.not = false, allLanes
 	}
 	if p.kind == operandImmediate {
 		p.bits = uint64(bit(p.bits != 0))
@@ -139,7 +139,7 @@ func decodeVote(d *decoder, in *inst) error {
 
 func vote(f func(votes, m uint32) bool) func(w *warp, in *inst, m uint32) {
 	return func(w *warp, in *inst, m uint32) {
-		t := -bit(f((w.p[in.a]^uint32(in.variant2))&m, m))
+		t := -bit(f((w.p[in.a]^in.not)&m, m))
 		w.p[in.d] = w.p[in.d]&^m | t&m
 	}
 }

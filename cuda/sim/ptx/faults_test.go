@@ -127,11 +127,11 @@ func TestEveryPlantedFaultIsFoundWhereItIs(t *testing.T) {
 		},
 		"a barrier that one warp returns before": {
 			body: "setp.lt.u32 %p1, %r1, 32;\n@%p1 ret;\nbar.sync 0;", shape: Launch{Block: [3]uint32{96, 1, 1}},
-			kind: Divergent, text: "bar.sync 0", what: "warp 1 lanes ffffffff wait at line 23 for barrier 0 (64 of 96 threads are there)",
+			kind: Divergent, text: "bar.sync 0", what: "warp 1 lanes ffffffff wait at line 23, bar.sync 0, for barrier 0 (64 of 96 threads are there)",
 		},
 		"warps at different barriers": {
 			body: "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra A;\nbar.sync 1;\nbra B;\nA:\nbar.sync 2;\nB:", shape: Launch{Block: [3]uint32{64, 1, 1}},
-			kind: Deadlock, text: "bar.sync 2", what: "warp 1 lanes ffffffff wait at line 23 for barrier 1",
+			kind: Deadlock, text: "bar.sync 2", what: "warp 1 lanes ffffffff wait at line 23, bar.sync 1, for barrier 1",
 		},
 		"warps that expect different numbers of threads": {
 			body: "and.b32 %r2, %r1, 32;\nadd.s32 %r2, %r2, 64;\nbar.sync 1, %r2;", shape: Launch{Block: [3]uint32{96, 1, 1}},

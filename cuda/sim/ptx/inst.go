@@ -24,31 +24,41 @@ const (
 // inst is a decoded instruction. Its operands are indices into the register
 // files of a warp: constants and special registers are kept there, too.
 type inst struct {
-	control  control
-	guarded  bool
-	flip     uint32 // xor-ed to the guard: all ones where it is negated
-	guard    int32
-	target   int32 // of a jump
-	run      func(w *warp, in *inst, m uint32)
-	d, a     int32
-	b, c     int32
-	e        int32 // a fourth source, or a second destination
-	vec      []int32
-	vec2     []int32
-	off      uint64 // added to an address, or a constant of the instruction
-	off2     uint64 // added to a second address
-	space    space
-	size     int32 // bytes of an element of memory
-	kind     int32 // variant
-	variant2 int32
-	f32      func(d, a, b, c *slot32)
-	f64      func(d, a, b, c *slot64)
-	to64     func(d *slot64, a, b *slot32, c *slot64)
-	to32     func(d *slot32, a *slot64, b *slot32)
-	shift64  func(d, a *slot64, b *slot32)
-	test32   func(a, b *slot32) uint32
-	test64   func(a, b *slot64) uint32
-	line     int32
+	control control
+	guarded bool
+	guard   int32
+	flip    uint32 // xor-ed to the guard: all ones where it is negated
+	target  int32  // of a jump; -1: one of vec, by register a
+
+	run     func(w *warp, in *inst, m uint32) // executes it for the lanes of m
+	d       int32                             // destination
+	a, b, c int32                             // sources
+	e       int32                             // a fourth source; the members of what they execute as one
+	vec     []int32                           // registers of a vector, predicates that a test sets, targets of a jump
+	vec2    []int32                           // sources of a matrix product
+
+	// Of instructions on memory.
+	space  space
+	wide   bool   // the registers have 64 bits
+	signed bool   // loads extend the sign
+	cut    uint32 // the bits that a sign extends into
+	size   int32  // bytes of an element
+	form   int32  // of the address
+	form2  int32  // of a second address
+	off    uint64 // added to the address, or a constant of the instruction
+	off2   uint64 // added to the second address
+
+	kind int32  // which of the variants that run knows
+	not  uint32 // xor-ed to a predicate among the sources: all ones where it is negated
+
+	// What run32 and the others apply to the operands: one of these is set.
+	f32     func(d, a, b, c *slot32)
+	f64     func(d, a, b, c *slot64)
+	to64    func(d *slot64, a, b *slot32, c *slot64)
+	to32    func(d *slot32, a *slot64, b *slot32)
+	shift64 func(d, a *slot64, b *slot32)
+	test32  func(a, b *slot32) uint32
+	test64  func(a, b *slot64) uint32
 }
 
 // The shapes of instructions that compute lane by lane. Each computes all lanes;
@@ -141,7 +151,7 @@ const (
 func (w *warp) setPredicates(in *inst, t, m uint32) {
 	u := ^t
 	if in.kind != plain {
-		q := w.p[in.e] ^ uint32(in.variant2)
+		q := w.p[in.e] ^ in.not
 		switch in.kind {
 		case and:
 			t, u = t&q, u&q

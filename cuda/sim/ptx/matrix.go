@@ -155,7 +155,7 @@ func decodeLdmatrix(d *decoder, in *inst) error {
 	if d.has("trans") {
 		in.run = loadTransposed
 	}
-	return d.decodeAddress(&in.kind, &in.a, &in.off, s.args[1])
+	return d.decodeAddress(&in.form, &in.a, &in.off, s.args[1])
 }
 
 // rows finds the rows of the matrices: lane 8j+i has the address of row i of matrix j.
@@ -164,7 +164,7 @@ func (w *warp) rows(in *inst, m uint32) bool {
 		w.fail(Divergent, 0, "a matrix load needs 32 lanes, and the warp has %08x", m)
 		return false
 	}
-	w.compute(&w.aside64, in.kind, in.a, in.off)
+	w.compute(&w.aside64, in.form, in.a, in.off)
 	return w.resolve(shared, allLanes>>(32-8*len(in.vec)), 16, false)
 }
 

@@ -65,7 +65,7 @@ func decodeAccess(d *decoder, in *inst) error {
 	}
 	in.size = int32(n / 8)
 	in.vec = make([]int32, len(elements))
-	in.variant2 = int32(bit(kind == 's'))
+	in.signed = kind == 's'
 	width := n // of the registers, which may be wider than memory
 	for _, e := range elements {
 		if e.kind == operandRegister && kind != 'f' {
@@ -83,16 +83,13 @@ func decodeAccess(d *decoder, in *inst) error {
 			return err
 		}
 	}
-	in.b = int32(bit(width == 64))
-	in.c = -1 // all bits of a sign that goes on
-	if width == 16 {
-		in.c = 0xffff
-	}
+	in.wide = width == 64
+	in.cut = ^uint32(0) >> max(0, 32-width)
 	in.run = load
 	if write {
 		in.run = store
 	}
-	return d.decodeAddress(&in.kind, &in.a, &in.off, address)
+	return d.decodeAddress(&in.form, &in.a, &in.off, address)
 }
 
 func decodePrefetch(d *decoder, in *inst) error {
@@ -155,10 +152,10 @@ func decodeCopy(d *decoder, in *inst) error {
 	if err := d.source(&in.c, source, 32); err != nil {
 		return err
 	}
-	if err := d.decodeAddress(&in.kind, &in.a, &in.off, s.args[0]); err != nil {
+	if err := d.decodeAddress(&in.form, &in.a, &in.off, s.args[0]); err != nil {
 		return err
 	}
-	if err := d.decodeAddress(&in.variant2, &in.b, &in.off2, s.args[1]); err != nil {
+	if err := d.decodeAddress(&in.form2, &in.b, &in.off2, s.args[1]); err != nil {
 		return err
 	}
 	in.run = copyAsync

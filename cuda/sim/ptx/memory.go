@@ -267,10 +267,9 @@ func (w *warp) resolveParam(m uint32, size uint64, write bool) bool {
 	return true
 }
 
-// load reads elements of in.size bytes into the registers in.vec. Kind is the form
-// of the address; variant2 is not zero where values extend their sign.
+// load reads elements into the registers in.vec.
 func load(w *warp, in *inst, m uint32) {
-	w.compute(&w.aside64, in.kind, in.a, in.off)
+	w.compute(&w.aside64, in.form, in.a, in.off)
 	if !w.resolve(in.space, m, uint64(int(in.size)*len(in.vec)), false) {
 		return
 	}
@@ -281,7 +280,7 @@ func load(w *warp, in *inst, m uint32) {
 }
 
 func (w *warp) loadElement(in *inst, r int32, off uintptr, m uint32) {
-	if in.b != 0 { // 64-bit registers
+	if in.wide { // 64-bit registers
 		d := &w.r64[r]
 		for i := range d {
 			if m>>i&1 == 0 {
@@ -293,17 +292,17 @@ func (w *warp) loadElement(in *inst, r int32, off uintptr, m uint32) {
 				d[i] = *(*uint64)(p)
 			case 4:
 				d[i] = uint64(*(*uint32)(p))
-				if in.variant2 != 0 {
+				if in.signed {
 					d[i] = uint64(int64(*(*int32)(p)))
 				}
 			case 2:
 				d[i] = uint64(*(*uint16)(p))
-				if in.variant2 != 0 {
+				if in.signed {
 					d[i] = uint64(int64(*(*int16)(p)))
 				}
 			case 1:
 				d[i] = uint64(*(*uint8)(p))
-				if in.variant2 != 0 {
+				if in.signed {
 					d[i] = uint64(int64(*(*int8)(p)))
 				}
 			}
@@ -327,8 +326,8 @@ func (w *warp) loadElement(in *inst, r int32, off uintptr, m uint32) {
 			if m>>i&1 != 0 {
 				p := unsafe.Add(unsafe.Pointer(w.address[i]), off)
 				d[i] = uint32(*(*uint16)(p))
-				if in.variant2 != 0 {
-					d[i] = uint32(int32(*(*int16)(p))) & uint32(in.c)
+				if in.signed {
+					d[i] = uint32(int32(*(*int16)(p))) & in.cut
 				}
 			}
 		}
@@ -337,8 +336,8 @@ func (w *warp) loadElement(in *inst, r int32, off uintptr, m uint32) {
 			if m>>i&1 != 0 {
 				p := unsafe.Add(unsafe.Pointer(w.address[i]), off)
 				d[i] = uint32(*(*uint8)(p))
-				if in.variant2 != 0 {
-					d[i] = uint32(int32(*(*int8)(p))) & uint32(in.c)
+				if in.signed {
+					d[i] = uint32(int32(*(*int8)(p))) & in.cut
 				}
 			}
 		}
@@ -347,13 +346,13 @@ func (w *warp) loadElement(in *inst, r int32, off uintptr, m uint32) {
 
 // store writes the registers in.vec.
 func store(w *warp, in *inst, m uint32) {
-	w.compute(&w.aside64, in.kind, in.a, in.off)
+	w.compute(&w.aside64, in.form, in.a, in.off)
 	if !w.resolve(in.space, m, uint64(int(in.size)*len(in.vec)), true) {
 		return
 	}
 	for j, r := range in.vec {
 		off := uintptr(j) * uintptr(in.size)
-		if in.b != 0 {
+		if in.wide {
 			s := &w.r64[r]
 			for i, v := range s {
 				if m>>i&1 == 0 {
