@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gofsdp/gofsdp/cuda/kernels"
 	"github.com/gofsdp/gofsdp/device"
 )
 
@@ -361,12 +362,34 @@ func TestNobodyWaitsButWhoSyncs(t *testing.T) {
 	}
 }
 
+func TestAnEventIsNotDoneBeforeItsRecordHasReachedTheDriver(t *testing.T) {
+	d, _ := testDevice(t, Options{})
+	s, e := d.NewStream("a"), d.NewEvent()
+	gate := make(chan bool)
+	s.Launch(&native{func() error { <-gate; return nil }})
+	s.Record(e)
+	if e.Done() {
+		t.Error("done while it is queued")
+	}
+	close(gate)
+	if err := s.Sync(); err != nil || !e.Done() {
+		t.Error(err)
+	}
+}
+
 func TestAnEventIsDoneWhenItsRecordIsLost(t *testing.T) {
 	d, c := testDevice(t, Options{})
-	s, e := d.NewStream("a"), d.NewEvent()
+	a, b, e := d.NewStream("a"), d.NewStream("b"), d.NewEvent()
 	c.fail("cuEventRecord", 700, 0)
-	s.Record(e)
-	err := s.Sync()
+	a.Record(e)
+	d.NewEvent() // the thread has come so far
+	c.fail("", 0, 0)
+	c.calls()
+	b.Wait(e)
+	if err := b.Sync(); err != nil || strings.Contains(c.calls(), "cuStreamWaitEvent") {
+		t.Error("a stream waits for a record that is lost", err)
+	}
+	err := a.Sync()
 	if err == nil || !strings.Contains(err.Error(), "stream a: cuEventRecord: CUDA_ERROR_ILLEGAL_ADDRESS") || !e.Done() {
 		t.Error(err, e.Done())
 	}
@@ -406,8 +429,13 @@ func TestAfterCloseEverythingIsAnErrorOrDone(t *testing.T) {
 	c.Held = 1
 	s.Launch(&native{func() error { ran = true; return nil }})
 	s.Record(e)
+	d.NewEvent() // the thread has come so far
+	c.calls()
 	if err := errors.Join(d.Close(), d.Close()); err != nil || !ran || c.Live != 0 {
 		t.Fatal(err, ran, c.Live)
+	}
+	if log := c.calls(); !strings.HasPrefix(log, "cuCtxSynchronize ") {
+		t.Errorf("Close does not wait for the GPU first:\n%s", log)
 	}
 	if err := s.Sync(); err == nil || err.Error() != "stream a: its device is closed" {
 		t.Error(err)
@@ -454,6 +482,11 @@ func TestWhateverFailsAtTheStartIsNamedAndTheRestGivenBack(t *testing.T) {
 		}
 		if call == "cuModuleLoadDataEx" && !strings.Contains(err.Error(), " of kernels: cuModuleLoadDataEx: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered: ptxas fatal : line 7 of ") {
 			t.Error(err)
+		}
+	}
+	for _, k := range kernels.All() {
+		if asks := strings.Contains(log, fmt.Sprintf("cuFuncSetAttribute %s 8 %d\n", k.Name, k.Shared)); asks != (k.Shared > 48<<10) {
+			t.Errorf("kernel %s of %d bytes of shared memory: asked for %v", k.Name, k.Shared, asks)
 		}
 	}
 	for _, call := range []string{"cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadDataEx", "cuModuleGetFunction"} {

@@ -99,6 +99,32 @@ func TestWithoutGraphsAListIsItsOperations(t *testing.T) {
 	}
 }
 
+func TestAListIsCapturedOnceWhereAnOperationNeedsMoreMemory(t *testing.T) {
+	d, c := testDevice(t, Options{Graphs: true})
+	s := d.NewStream("compute").(lister)
+	b := alloc(t, d, 1<<20, device.Local)
+	f32 := func(at, n int64) device.Tensor { return b.In(device.F32, at<<10, n) }
+	product := &device.MatMul{A: f32(0, 10), B: f32(10, 10), Bias: f32(20, 10), C: f32(30, 100), M: 10, N: 10, K: 1}
+	ops := []device.Op{swiGLU(t, d, 100), product}
+	run := func() string {
+		c.calls()
+		s.LaunchAll(ops)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		return names(c.calls())
+	}
+	run()
+	run()
+	product.M, product.A, product.C = 1000, f32(0, 1000), f32(30, 10000) // more ones to spread the bias with
+	if got := run(); strings.Count(got, "MemAlloc_v2") != 1 || !strings.HasSuffix(got, "GraphLaunch") {
+		t.Error(got)
+	}
+	if got := run(); got != "GraphLaunch" {
+		t.Errorf("the next time: %s", got)
+	}
+}
+
 // TestAGraphThatCannotBeMadeIsAnErrorAndLeavesNothing lets each call of a capture fail in turn.
 func TestAGraphThatCannotBeMadeIsAnErrorAndLeavesNothing(t *testing.T) {
 	for call, where := range map[string]string{

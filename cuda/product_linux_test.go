@@ -58,6 +58,28 @@ func TestProductsAreAskedOfCuBLASAsItCounts(t *testing.T) {
 	}
 }
 
+func TestABiasIsAddedToEveryRow(t *testing.T) {
+	d, _ := testDevice(t, Options{})
+	s := d.NewStream("compute")
+	for _, typ := range []device.DType{device.F32, device.BF16, device.F32} {
+		const m, n = 300, 3
+		b := alloc(t, d, 1<<14, device.Local)
+		op := &device.MatMul{A: b.In(typ, 0, m), B: b.In(typ, 2048, n), Bias: b.In(typ, 4096, n), C: b.In(typ, 8192, m*n), M: m, N: n, K: 1}
+		for i := range n {
+			optest.Set(op.Bias, i, float64(i+1))
+		}
+		s.Launch(op)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range m * n {
+			if got := optest.At(op.C, i); got != float64(i%n+1) {
+				t.Fatalf("%v: element %d is %v", typ, i, got)
+			}
+		}
+	}
+}
+
 func TestAProductThatCuBLASRefusesIsTheStreamsError(t *testing.T) {
 	d, c := testDevice(t, Options{})
 	s := d.NewStream("compute")
