@@ -185,6 +185,20 @@ var integers = []instruction{
 	{"mov.pred", "pp", func(a, _, _ uint64) uint64 { return a }},
 	{"mov.b32", "rr", func(a, _, _ uint64) uint64 { return a }},
 	{"mov.b64", "dd", func(a, _, _ uint64) uint64 { return a }},
+	{"cnot.b32", "rr", func(a, _, _ uint64) uint64 { return truth(a == 0) }},
+	{"cnot.b64", "dd", func(a, _, _ uint64) uint64 { return truth(a == 0) }},
+	{"mul24.lo.u32", "rrr", func(a, b, _ uint64) uint64 { return a & 0xffffff * (b & 0xffffff) }},
+	{"mad24.lo.s32", "rrrr", func(a, b, c uint64) uint64 { return uint64(s32(a<<8)>>8*(s32(b<<8)>>8)) + c }},
+	{"set.lt.u32.s32", "rrr", func(a, b, _ uint64) uint64 { return -truth(s32(a) < s32(b)) }},
+	{"set.geu.f32.f32", "rrr", func(a, b, _ uint64) uint64 { return truth(!(f32(a) < f32(b))) * 0x3f800000 }},
+	{"testp.finite.f32", "pr", func(a, _, _ uint64) uint64 { return truth(f32(a)-f32(a) == 0) }},
+	{"testp.infinite.f32", "pr", func(a, _, _ uint64) uint64 { return truth(math.IsInf(f32(a), 0)) }},
+	{"testp.number.f32", "pr", func(a, _, _ uint64) uint64 { return truth(f32(a) == f32(a)) }},
+	{"testp.notanumber.f32", "pr", func(a, _, _ uint64) uint64 { return truth(f32(a) != f32(a)) }},
+	{"testp.normal.f32", "pr", func(a, _, _ uint64) uint64 {
+		return truth(math.Abs(f32(a)) >= 0x1p-126 && !math.IsInf(f32(a), 0))
+	}},
+	{"testp.subnormal.f32", "pr", func(a, _, _ uint64) uint64 { return truth(f32(a) != 0 && math.Abs(f32(a)) < 0x1p-126) }},
 	{"sad.u32", "rrrr", func(a, b, c uint64) uint64 { return c + max(a, b) - min(a, b) }},
 	{"sad.s32", "rrrr", func(a, b, c uint64) uint64 { return c + uint64(max(s32(a), s32(b))-min(s32(a), s32(b))) }},
 }

@@ -327,6 +327,22 @@ setp.eq.u32 %p1, %r7, 128;
 	}
 }
 
+func TestFencesAndHintsChangeNothing(t *testing.T) {
+	for i, v := range perThread(t, `
+mov.u32 %r9, %r1;
+membar.gl;
+fence.acq_rel.gpu;
+prefetch.global.L2 [%rd1];
+nanosleep.u32 10;
+.pragma "nounroll";
+barrier.sync.aligned 0;
+barrier.cta.sync 0;`, Launch{}) {
+		if v != uint32(i) {
+			t.Errorf("lane %d: %d", i, v)
+		}
+	}
+}
+
 func TestOrdersOfBlocksAndWarpsAreThoseAskedFor(t *testing.T) {
 	// The last warp of the last block to come is who stays.
 	k := kernel(t, "", "mov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %warpid;\nmad.lo.u32 %r2, %r2, 4, %r3;\natom.global.exch.b32 %r4, [%rd1], %r2;")
