@@ -9,7 +9,7 @@ failed=0
 while IFS=: read -r file line; do
 	target=$(sed -E 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/' <<<"$line")
 	echo "== $(dirname "$file") $target"
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "${1:-10s}" "$(dirname "$file")" || failed=1
+	go test -run '^$' -fuzz "^$target\$" -fuzzminimizetime 5x -fuzztime "${1:-10s}" "$(dirname "$file")" || failed=1
 	found=$((found + 1))
 done < <(grep -rHE --include='*_test.go' --exclude-dir='.[a-z]*' '^func Fuzz[A-Za-z0-9_]*\(' . | sort)
 
