@@ -23,7 +23,7 @@ KERNELS ?=
 TOOLS := .cache/tools
 
 # Packages whose tests are quick on the Go reference kernels.
-NOCGO := config cpu cuda/kernels cuda/sim/ptx data device internal model record safetensors
+NOCGO := config cpu cuda/kernels cuda/sim/ptx data device doctor internal model record safetensors
 
 .PHONY: help
 help: ## List the targets

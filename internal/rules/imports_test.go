@@ -44,7 +44,8 @@ var parts = map[string]part{
 	"bench":          {[]string{"config", "train", "cpu", "cuda", "nccl", "collective", "ray"}, "it measures everything but the command line"},
 	"bench/scenario": {[]string{"bench"}, "it compares programs, which it starts as commands, ours too"},
 	"bench/report":   {[]string{"bench/scenario"}, "it draws what was measured, and measures nothing"},
-	"cmd/gofsdp":     {[]string{"bench/report", "bench/scenario", "config", "deploy", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
+	"doctor":         {[]string{"cuda", "record"}, "it says what a machine has, whatever is to run there"},
+	"cmd/gofsdp":     {[]string{"bench/report", "bench/scenario", "config", "deploy", "doctor", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
 
 	"internal/rules":    {nil, "it reads the code as text"},
 	"internal/golden":   {nil, "it reads golden files, for the tests of any part"},
@@ -71,7 +72,7 @@ var libraries = map[string]library{
 	"google.golang.org/grpc":            {[]string{"launcher"}, "only the control plane is remote calls: tensors have transports of their own"},
 	"gonum.org/v1/gonum":                {[]string{"bench", "bench/report"}, "statistics are for the bench and for tests: its products are ten times slower than ours"},
 	"gonum.org/v1/plot":                 {[]string{"bench/report"}, "plots are drawn in one place"},
-	"golang.org/x/sys":                  {[]string{"device", "cpu", "safetensors", "record", "data", "cuda", "nccl", "collective", "launcher", "checkpoint", "cmd/gofsdp"}, "whatever knows no operating system stays portable"},
+	"golang.org/x/sys":                  {[]string{"device", "cpu", "safetensors", "record", "data", "cuda", "nccl", "collective", "launcher", "checkpoint", "doctor", "cmd/gofsdp"}, "whatever knows no operating system stays portable"},
 	"pgregory.net/rapid":                {nil, "it is for tests"},
 	"go.uber.org/goleak":                {nil, "it is for tests"},
 	"github.com/google/go-cmp":          {nil, "it is for tests, and panics by design"},
