@@ -38,6 +38,7 @@ type commands struct {
 	Eval     evalCommand     `cmd:"" help:"Measure a model's loss on a text."`
 	Data     dataCommand     `cmd:"" help:"Prepare data."`
 	Bench    benchCommand    `cmd:"" help:"Measure this machine and the operations on it."`
+	Doctor   doctorCommand   `cmd:"" help:"Show what this machine has of what training needs, and what to do about what it lacks."`
 	Flight   flightCommand   `cmd:"" help:"Show where the ranks of a failed run stood."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 

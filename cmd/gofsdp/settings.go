@@ -22,7 +22,12 @@ var quickstart []byte
 
 // configured are the flags of whoever takes a configuration.
 type configured struct {
-	File    string   `arg:"" name:"config" help:"Configuration file, or quickstart for the built-in one."`
+	File string `arg:"" name:"config" help:"Configuration file, or quickstart for the built-in one."`
+	changed
+}
+
+// changed are the flags that change what a configuration says.
+type changed struct {
 	Set     []string `sep:"none" placeholder:"KEY=VALUE" help:"Set one key, such as train.lr=1e-3; may be repeated."`
 	Cluster string   `placeholder:"FILE" help:"Take the sections scaling and run from this file instead."`
 }

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/doctor"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+type doctorCommand struct {
+	File string `arg:"" optional:"" name:"config" help:"Configuration to look what it needs: then the exit code is 1 where that is not here. Without one it is 0 where anything can compute."`
+	changed
+	spread
+	GPUs int    `name:"gpus" default:"0" placeholder:"N" help:"Need this many GPUs, with all that trains on them."`
+	Root string `placeholder:"DIR" help:"Look below this folder for what belongs to the system: for an image that lies unpacked there."`
+	JSON bool   `name:"json" help:"Print all that was found as JSON."`
+}
+
+// Run looks, and says what it has found. A machine that lacks what is needed is
+// a failure, but the report is there.
+func (c *doctorCommand) Run(a *app) error {
+	needs, err := c.needs(a)
+	if err != nil {
+		return err
+	}
+	root := c.Root
+	if root != "" {
+		if root, err = filepath.Abs(root); err != nil {
+			return err
+		}
+		if info, err := os.Stat(root); err != nil {
+			return asUser(fmt.Errorf("--root: %w", err))
+		} else if !info.IsDir() {
+			return asUser(fmt.Errorf("--root: %s is no directory", c.Root))
+		}
+	}
+	m := doctor.Sources{Root: root}.Find()
+	m.Processor, err = processor()
+	if err != nil {
+		return err
+	}
+	r := m.Check(needs)
+	if c.JSON {
+		e := json.NewEncoder(a.out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		err = e.Encode(r)
+	} else {
+		err = r.Text(a.out)
+	}
+	if err != nil {
+		return err
+	}
+	return r.Problem()
+}
+
+// processor describes what the CPU's kernels find.
+func processor() (doctor.Processor, error) {
+	here, err := thisMachine()
+	p := doctor.Processor{ISA: here.ISA}
+	if here.ISA == slowISA {
+		p.Remedy = "this program was built without C and computes by its Go reference, hundreds of times slower: build it with CGO_ENABLED=1 and a C compiler"
+	}
+	return p, err
+}
+
+// needs returns what is asked of the machine.
+func (c *doctorCommand) needs(a *app) (n doctor.Needs, err error) {
+	switch {
+	case c.GPUs < 0:
+		return n, asUser(fmt.Errorf("--gpus: %d is no number of GPUs", c.GPUs))
+	case c.File != "":
+		cfg, _, err := configured{c.File, c.changed}.load(a, c.assignments()...)
+		if err != nil {
+			return n, err
+		}
+		if n, err = needsOf(cfg, c.GPUs > 0); err != nil {
+			return n, asUser(err)
+		}
+		n.By = c.File
+	case len(c.Set)+len(c.assignments()) > 0 || c.Cluster != "":
+		return n, asUser(fmt.Errorf("there is no configuration to change; name one, such as %s", quickstartName))
+	}
+	if c.GPUs > 0 {
+		n.GPUs = c.GPUs
+		if n.By == "" {
+			n.By = fmt.Sprintf("--gpus %d", c.GPUs)
+		}
+	}
+	return n, nil
+}
+
+// needsOf returns what a configuration asks of this machine for the ranks that
+// are started here, on its CPU or a GPU each.
+func needsOf(cfg *config.Config, onGPUs bool) (n doctor.Needs, err error) {
+	src, err := model.Resolve(cfg.Model)
+	if err != nil {
+		return n, err
+	}
+	s := cfg.Scaling
+	plan, err := cfg.Train.NewPlanOver(s.Workers, 0, s.Layout(), src.Config, cfg.Data.SequenceLength)
+	if err != nil {
+		return n, err
+	}
+	n.Ranks = s.Workers
+	if canLaunch(s) != nil { // as plan: they are on machines of their own
+		n.Ranks = s.Workers / s.Nodes
+	}
+	if onGPUs {
+		n.GPUMemory = plan.Bytes() - plan.Arenas[device.Pinned].Bytes
+	}
+	n.Memory = int64(n.Ranks) * (plan.Bytes() - n.GPUMemory + processMemory(s))
+	if onGPUs {
+		return n, nil
+	}
+	if s.ISA != autoISA {
+		if err := checkISA(s.ISA, cpu.Detect()); err != nil {
+			n.Processor = err.Error()
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,176 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/doctor"
+)
+
+// What the driver of package cuda's tests is told: the first numbers of its control file.
+type driverControl struct{ Version, Init, Devices, Major int32 }
+
+// controlSize is more than what it maps.
+const controlSize = 2 << 20
+
+// TestTheDoctorTellsOfDrivers asks the program on machines whose driver is that of package cuda's tests.
+func TestTheDoctorTellsOfDrivers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles C")
+	}
+	dir := t.TempDir()
+	compile := func(name, source string, arguments ...string) string {
+		t.Helper()
+		out := filepath.Join(dir, name)
+		cc := strings.Fields(os.Getenv("CC"))
+		if len(cc) == 0 {
+			cc = []string{"cc"}
+		}
+		cmd := append(cc, "-shared", "-fPIC", "-pthread", "-I../../cuda", "-o", out, "../../cuda/testdata/"+source)
+		if text, err := exec.Command(cmd[0], append(cmd[1:], arguments...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		return out
+	}
+	driver := compile("libcuda.so.535.161.08", "driver/driver.c")
+	blas := compile("libcublas.so.13", "libraries/version.c", "-DPROPERTY=cublasGetProperty", "-DMAJOR=13")
+	compile("libcublasLt.so.13", "libraries/version.c", "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13")
+	nccl := compile("libnccl.so.2", "libraries/version.c", "-DNCCL=22907")
+	root := t.TempDir()
+	t.Setenv(cuda.OverrideDriver, driver)
+	t.Setenv(cuda.OverrideBLAS, blas)
+	t.Setenv(cuda.OverrideNCCL, nccl)
+
+	for name, c := range map[string]struct {
+		is   driverControl
+		env  map[string]string
+		args []string
+		code int
+		out  []string // lines of the report, blanks as one
+		err  string   // in what stderr says
+	}{
+		"two GPUs": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"--gpus", "2"},
+			out: []string{
+				"ok driver CUDA 12.4 (release 535.161.08), " + driver, "ok device 0 Test GPU 0, compute capability 8.9, 58 SMs, 24 GiB, at 0000:01:00.0",
+				"ok device 1 Test GPU 1, compute capability 8.9, 58 SMs, 24 GiB, at 0000:02:00.0", "ok cuBLASLt 13.1.2, ", "ok cuBLAS 13.1.2, ", "ok NCCL 2.29.7, " + nccl,
+				"--gpus 2: all that it needs is here; ready to compute: the CPU (", ") and 2 GPUs\n",
+			},
+		},
+		"two GPUs, and nothing asked": {
+			is:  driverControl{12040, 0, 2, 8},
+			out: []string{"ready to compute: the CPU (", ") and 2 GPUs\n"},
+		},
+		"a configuration that fits": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--ranks", "2", "--gpus", "2"},
+			out: []string{"quickstart: all that it needs is here"},
+		},
+		"a configuration that is too large for a GPU": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--set", "model=qwen2.5-7b", "--ranks", "2", "--gpus", "2"}, code: 1,
+			out: []string{"missing device 0 Test GPU 0", "each rank of quickstart takes ", "MISSING devices 0 of those can be used, and quickstart asks for 2"},
+			err: "gofsdp: GPU devices: 0 of those can be used, and quickstart asks for 2; ",
+		},
+		"fewer GPUs than are asked for": {
+			is: driverControl{12040, 0, 1, 8}, args: []string{"--gpus", "4"}, code: 1,
+			out: []string{"ok device 0 Test GPU 0", "MISSING devices 1 of those can be used, and --gpus 4 asks for 4"},
+			err: "gofsdp: GPU devices: 1 of those can be used, and --gpus 4 asks for 4; ask for fewer ranks",
+		},
+		"no device": {
+			is: driverControl{12040, 100, 0, 8}, args: []string{"--gpus", "1"}, code: 1,
+			out: []string{"ok driver CUDA 12.4", "MISSING devices none libcuda.so.535.161.08 ("},
+			err: "gofsdp: GPU devices: none; libcuda.so.535.161.08 (" + driver + "), of CUDA 12.4, is here and sees no GPU; ",
+		},
+		"no device, and none asked for": {
+			is:  driverControl{12040, 100, 0, 8},
+			out: []string{"missing devices none", "ready to compute: the CPU ("},
+		},
+		"too old a driver": {
+			is: driverControl{11080, 0, 1, 8}, args: []string{"--gpus", "1"}, code: 1,
+			out: []string{"REMEDY driver CUDA 11.8 (release 535.161.08), "},
+			err: "is too old; the kernels need a driver of CUDA 12.2 (R535) or newer: update the host's driver",
+		},
+		"too old a driver, and a configuration for the CPU": {
+			is: driverControl{11080, 0, 1, 8}, args: []string{"quickstart"},
+			out: []string{"remedy driver CUDA 11.8", "quickstart: all that it needs is here; ready to compute: the CPU ("},
+		},
+		"a GPU without bf16": {
+			is: driverControl{12040, 0, 1, 7}, args: []string{"--gpus", "1"}, code: 1,
+			out: []string{"remedy device 0 Test GPU 0, compute capability 7.9", "has no bf16", "MISSING devices 0 of those can be used"},
+			err: "gofsdp: GPU devices: 0 of those can be used",
+		},
+		"no cuBLAS": {
+			is: driverControl{12040, 0, 1, 8}, env: map[string]string{cuda.OverrideBLAS: "/nowhere/libcublas.so.13"}, args: []string{"--gpus", "1"}, code: 1,
+			out: []string{"MISSING cuBLAS none GOFSDP_LIBCUBLAS: stat /nowhere/libcublas.so.13: no such file"},
+			err: "gofsdp: GPU cuBLAS: none; GOFSDP_LIBCUBLAS: /nowhere/libcublas.so.13: no such file",
+		},
+		"no NCCL for two": {
+			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideNCCL: "/nowhere"}, args: []string{"--gpus", "2"}, code: 1,
+			out: []string{"MISSING NCCL none GOFSDP_LIBNCCL: stat /nowhere: no such file", ") and 1 GPU\n"},
+			err: "gofsdp: GPU NCCL: none; GOFSDP_LIBNCCL: /nowhere: no such file",
+		},
+		"no NCCL for one": {
+			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideNCCL: "/nowhere"}, args: []string{"--gpus", "1"},
+			out: []string{"missing NCCL none GOFSDP_LIBNCCL: stat /nowhere: no such file"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var control bytes.Buffer
+			if err := binary.Write(&control, binary.LittleEndian, c.is); err != nil {
+				t.Fatal(err)
+			}
+			control.Write(make([]byte, controlSize-control.Len()))
+			// The library has the file mapped, so it stays the same one.
+			f, err := os.OpenFile(driver+".control", os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Write(control.Bytes()); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range c.env {
+				t.Setenv(name, value)
+			}
+			args := append([]string{"doctor", "--root", root}, c.args...)
+			var stdout, stderr bytes.Buffer
+			if code := run(args, &stdout, &stderr); code != c.code {
+				t.Errorf("exit code %d, want %d: %s", code, c.code, stderr.String())
+			}
+			if !strings.Contains(stderr.String(), c.err) || (c.err == "") != (stderr.Len() == 0) {
+				t.Errorf("it says %q, want in it %q", stderr.String(), c.err)
+			}
+			// Lines are broken wherever they are long, and behind colons.
+			squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
+			for _, want := range c.out {
+				if !strings.Contains(squeeze(stdout.String()), squeeze(want)) {
+					t.Errorf("want %q in\n%s", want, stdout.String())
+				}
+			}
+
+			stdout.Reset()
+			if code := run(append(args, "--json"), &stdout, &stderr); code != c.code {
+				t.Errorf("exit code %d as JSON, want %d", code, c.code)
+			}
+			var r doctor.Report
+			d := json.NewDecoder(&stdout)
+			d.DisallowUnknownFields()
+			if err := d.Decode(&r); err != nil || d.More() {
+				t.Fatal(err, d.More())
+			}
+			if r.Met != (c.code == 0) || r.GPU.Driver.Path != driver || r.GPU.Driver.Release != "535.161.08" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
