@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -219,6 +220,29 @@ func TestThisMachineIsRead(t *testing.T) {
 		if shm, known := m.Shm.Get(); !known || shm.Size <= 0 || shm.Free > shm.Size {
 			t.Errorf("%+v, %s", shm, m.Shm.Reason())
 		}
+	}
+}
+
+func TestAnFiInfoThatHangsOrSaysNothingIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, want string
+		patience     time.Duration
+	}{
+		"it hangs":          {"exec sleep 1000", "fi_info -p efa gave no answer in 100ms", 100 * time.Millisecond},
+		"it says nothing":   {"exit 0", "fi_info -p efa names no provider", 0},
+		"it fails in words": {"echo no luck >&2; exit 3", "fi_info -p efa says: no luck", 0},
+		"it fails silently": {"exit 3", "fi_info -p efa fails: exit status 3", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Sources{Root: t.TempDir(), Environ: []string{"PATH=bin:/sbin:/usr/bin"}, patience: c.patience}
+			file := s.Root + "/usr/bin/fi_info"
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			if f := s.fabrics(); f.Problem != c.want || f.Path != "/usr/bin/fi_info" || len(f.Endpoints) > 0 {
+				t.Errorf("%+v, want %q", f, c.want)
+			}
+		})
 	}
 }
 

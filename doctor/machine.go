@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -83,6 +84,8 @@ type Sources struct {
 
 	// space tells of the file system at a path; nil asks the kernel.
 	space func(path string) (Space, error)
+	// patience is how long fi_info may take; 0: long enough.
+	patience time.Duration
 }
 
 // Find describes the machine, but for its processor. It takes seconds at most, and does not fail.

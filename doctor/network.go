@@ -85,9 +85,6 @@ func (s Sources) network(settings []Setting) Network {
 	return n
 }
 
-// patience is how long fi_info may take.
-const patience = 20 * time.Second
-
 // fabrics asks fi_info.
 func (s Sources) fabrics() (f Fabrics) {
 	for _, dir := range append(filepath.SplitList(s.env("PATH")), efaBin) {
@@ -99,6 +96,10 @@ func (s Sources) fabrics() (f Fabrics) {
 	}
 	if f.Path == "" {
 		return f
+	}
+	patience := s.patience
+	if patience == 0 {
+		patience = 20 * time.Second
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

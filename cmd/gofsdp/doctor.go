@@ -14,10 +14,10 @@ import (
 )
 
 type doctorCommand struct {
-	File string `arg:"" optional:"" name:"config" help:"Configuration to look what it needs: then the exit code is 1 where that is not here. Without one it is 0 where anything can compute."`
+	File string `arg:"" optional:"" name:"config" help:"Configuration whose needs are looked for: the exit code is 1 where one of them is not met. Without a configuration it is 0 where anything can compute."`
 	changed
 	spread
-	GPUs int    `name:"gpus" default:"0" placeholder:"N" help:"Need this many GPUs, with all that trains on them."`
+	GPUs int    `name:"gpus" default:"0" placeholder:"N" help:"Need this many GPUs, and with a configuration one for each rank at least, with all that trains on them."`
 	Root string `placeholder:"DIR" help:"Look below this folder for what belongs to the system: for an image that lies unpacked there."`
 	JSON bool   `name:"json" help:"Print all that was found as JSON."`
 }
@@ -88,7 +88,7 @@ func (c *doctorCommand) needs(a *app) (n doctor.Needs, err error) {
 		return n, asUser(fmt.Errorf("there is no configuration to change; name one, such as %s", quickstartName))
 	}
 	if c.GPUs > 0 {
-		n.GPUs = c.GPUs
+		n.GPUs = max(c.GPUs, n.Ranks)
 		if n.By == "" {
 			n.By = fmt.Sprintf("--gpus %d", c.GPUs)
 		}

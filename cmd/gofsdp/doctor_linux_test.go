@@ -70,6 +70,11 @@ func TestTheDoctorTellsOfDrivers(t *testing.T) {
 			is:  driverControl{12040, 0, 2, 8},
 			out: []string{"ready to compute: the CPU (", ") and 2 GPUs\n"},
 		},
+		"a configuration of two ranks on one GPU": {
+			is: driverControl{12040, 0, 1, 8}, args: []string{"quickstart", "--ranks", "2", "--gpus", "1"}, code: 1,
+			out: []string{"MISSING devices 1 of those can be used, and quickstart asks for 2"},
+			err: "gofsdp: GPU devices: 1 of those can be used, and quickstart asks for 2; ",
+		},
 		"a configuration that fits": {
 			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--ranks", "2", "--gpus", "2"},
 			out: []string{"quickstart: all that it needs is here"},
