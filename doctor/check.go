@@ -27,9 +27,10 @@ type Report struct {
 	Machine
 	Needs  Needs   `json:"needs"`
 	Checks []Check `json:"checks"`
-	// What can compute here: GPUs counts those that can be used together.
-	CPU  bool `json:"cpu_ready"`
-	GPUs int  `json:"gpus_ready"`
+	// What can compute here, by the kind of device: "cpu" on every machine, "cuda" where there are GPUs, of which
+	// so many can be used together.
+	Ready []string `json:"ready"`
+	GPUs  int      `json:"gpus_ready"`
 	// Met says that nothing which is needed is missing.
 	Met bool `json:"met"`
 }
@@ -56,7 +57,10 @@ type Check struct {
 
 // Check compares what was found with what is needed.
 func (m Machine) Check(n Needs) Report {
-	r := Report{Format: Format, Machine: m, Needs: n, CPU: n.Processor == "", GPUs: m.usableGPUs()}
+	r := Report{Format: Format, Machine: m, Needs: n, Ready: []string{"cpu"}, GPUs: m.usableGPUs()}
+	if r.GPUs > 0 {
+		r.Ready = append(r.Ready, "cuda")
+	}
 	r.machine()
 	r.limits()
 	r.gpus()

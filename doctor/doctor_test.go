@@ -196,7 +196,7 @@ func TestAMachineWithoutAnyOfTheFilesIsDescribed(t *testing.T) {
 			t.Errorf("%q", reason)
 		}
 	}
-	if !r.Met || !r.CPU || r.Network.FabricInfo.Path != "" || len(r.Settings)+len(r.Network.Plugins)+len(r.Network.Adapters) != 0 {
+	if !r.Met || len(r.Ready) != 1 || r.Network.FabricInfo.Path != "" || len(r.Settings)+len(r.Network.Plugins)+len(r.Network.Adapters) != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -303,6 +303,7 @@ func TestNCCLsSettingsComeInItsOrder(t *testing.T) {
 		"etc/nccl.conf":      "# comment\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME=^docker0,lo\nNCCL_ALGO=Ring\n",
 		"home/me/.nccl.conf": "NCCL_DEBUG=WARN\nNCCL_PROTO=Simple\n",
 		"mine.conf":          "NCCL_DEBUG=TRACE\n",
+		".nccl.conf":         "NCCL_DEBUG=ABORT\n",
 	} {
 		path = filepath.Join(root, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
@@ -323,6 +324,19 @@ func TestNCCLsSettingsComeInItsOrder(t *testing.T) {
 				{"NCCL_SOCKET_IFNAME", "eth0", fromEnvironment, "/etc/nccl.conf"},
 			},
 		},
+		"the environment, with another value in each file": {
+			[]string{"HOME=/home/me", "NCCL_DEBUG=VERSION"},
+			[]Setting{
+				{"NCCL_ALGO", "Ring", "/etc/nccl.conf", ""},
+				{"NCCL_DEBUG", "VERSION", fromEnvironment, "/home/me/.nccl.conf"},
+				{"NCCL_PROTO", "Simple", "/home/me/.nccl.conf", ""},
+				{"NCCL_SOCKET_IFNAME", "^docker0,lo", "/etc/nccl.conf", ""},
+			},
+		},
+		"nobody's home": {
+			nil,
+			[]Setting{{"NCCL_ALGO", "Ring", "/etc/nccl.conf", ""}, {"NCCL_DEBUG", "INFO", "/etc/nccl.conf", ""}, {"NCCL_SOCKET_IFNAME", "^docker0,lo", "/etc/nccl.conf", ""}},
+		},
 		"a file that is named, in place of the user's": {
 			[]string{"HOME=/home/me", "NCCL_CONF_FILE=/mine.conf", "NCCL_DEBUG=TRACE"},
 			[]Setting{
@@ -334,7 +348,7 @@ func TestNCCLsSettingsComeInItsOrder(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, Sources{Root: root, Environ: c.environ}.settings()); diff != "" {
+			if diff := cmp.Diff(c.want, Sources{Root: root, Environ: append([]string{}, c.environ...)}.settings()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -361,6 +375,61 @@ func TestPluginsAreNamedAsNCCLReadsThem(t *testing.T) {
 		if got := strings.Join(wantedPlugins(value), " "); got != want {
 			t.Errorf("NCCL_NET_PLUGIN=%s is %q, want %q", value, got, want)
 		}
+	}
+}
+
+func TestPluginsAreLookedForWhereTheLoaderDoes(t *testing.T) {
+	const ofi = "/opt/amazon/ofi-nccl/lib64/libnccl-net-ofi.so"
+	for name, c := range map[string]struct {
+		environ []string
+		files   map[string]string // by path; "-> PATH" is a link
+		want    []Plugin
+	}{
+		"a folder of LD_LIBRARY_PATH": {
+			[]string{"LD_LIBRARY_PATH=/nowhere:/opt/mine"},
+			map[string]string{"/opt/mine/libnccl-net.so": "Initializing aws-ofi-nccl 1.21.1-aws\n"},
+			[]Plugin{{"/opt/mine/libnccl-net.so", "1.21.1-aws", true}},
+		},
+		"a folder that the loader's configuration names": {
+			nil,
+			map[string]string{"/etc/ld.so.conf.d/efa.conf": "# comment\n/opt/amazon/ofi-nccl/lib64\n", "/opt/amazon/ofi-nccl/lib64/libnccl-net.so": ""},
+			[]Plugin{{"/opt/amazon/ofi-nccl/lib64/libnccl-net.so", "", true}},
+		},
+		"a folder of the system": {
+			nil, map[string]string{"/usr/lib64/libnccl-net.so": ""}, []Plugin{{"/usr/lib64/libnccl-net.so", "", true}},
+		},
+		"a file that is named": {
+			[]string{"NCCL_NET_PLUGIN=" + ofi}, map[string]string{ofi: ""}, []Plugin{{ofi, "", true}},
+		},
+		"a name, found before others, and a link to the same file": {
+			[]string{"NCCL_NET_PLUGIN=ofi", "LD_LIBRARY_PATH=/opt/amazon/ofi-nccl/lib64"},
+			map[string]string{ofi: "", "/opt/amazon/ofi-nccl/lib64/libnccl-net.so": "-> libnccl-net-ofi.so", "/usr/local/lib/libnccl-net.so": ""},
+			[]Plugin{{ofi, "", true}, {"/usr/local/lib/libnccl-net.so", "", false}},
+		},
+		"a folder that the loader does not look into": {
+			[]string{"NCCL_NET_PLUGIN=none"},
+			map[string]string{ofi: "", "/usr/lib64/libnccl-net.so": ""},
+			[]Plugin{{"/usr/lib64/libnccl-net.so", "", false}, {ofi, "", false}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Sources{Root: t.TempDir(), Environ: append([]string{}, c.environ...)}
+			for path, text := range c.files {
+				path = s.Root + path
+				err := os.MkdirAll(filepath.Dir(path), 0o755)
+				if to, link := strings.CutPrefix(text, "-> "); link {
+					err = errors.Join(err, os.Symlink(to, path))
+				} else {
+					err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(c.want, s.plugins(s.settings())); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 
