@@ -185,6 +185,7 @@ func (d *device) release() error {
 	drop(m.modules, func(o *module) bool { return o.ctx == c })
 	drop(m.graphs, func(g *graph) bool { return g.ctx == c })
 	drop(m.execs, func(x *executable) bool { return x.ctx == c })
+	drop(m.blas, func(h *blas) bool { return h.ctx == c })
 	return nil
 }
 

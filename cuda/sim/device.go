@@ -12,6 +12,7 @@ type Device struct {
 	Name   string
 	Memory uint64 // bytes in all
 	Taken  uint64 // bytes that a context takes of them
+	BLAS   uint64 // bytes that a handle of cuBLAS takes of them
 
 	// Attributes by number: CUDA driver API reference, enum CUdevice_attribute.
 	// Those that are missing are refused.

@@ -1,7 +1,8 @@
-// Package sim stands in for NVIDIA's driver on machines without a GPU. It fills
-// the table that package cuda calls through (cuda/table.h) with functions of its
-// own: devices with their memory, contexts by thread, streams that run at the
-// same time, events, graphs, and kernels, which package ptx executes. A call with
+// Package sim stands in for NVIDIA's driver and cuBLAS on machines without a GPU.
+// It fills the tables that package cuda calls through (cuda/table.h, blas.h) with
+// functions of its own: devices with their memory, contexts by thread, streams that
+// run at the same time, events, graphs, kernels, which package ptx executes, and
+// matrix products, which package cpu computes. A call with
 // wrong arguments, in the wrong order or on the wrong thread gets the driver's
 // own result, and what work did wrong behind the host's back is kept as a Fault.
 //
@@ -15,7 +16,15 @@
 //     freed memory; a driver happens to wait, and promises it nowhere;
 //   - stream 0 is refused: its order against other streams is nobody's intent here;
 //   - bytes that nobody has written may not be copied to the host: reported, not refused;
-//   - memory of another device may not be used by kernels: no peer access.
+//   - memory of another device may not be used by kernels: no peer access;
+//   - a workspace of cuBLAS's is live device memory of one handle alone, of 16 KiB at
+//     least, and operands are not in it; a result lies apart from its factors;
+//   - a product without a workspace, or in a mode in which sums of bf16 may be rounded
+//     on the way, is reported: its numbers could differ from run to run;
+//   - cuBLAS takes no context by itself: one must be current, that of the handle.
+//
+// Products are made in fp32, in one order for each element, alpha and beta come last,
+// and the result is rounded once.
 //
 // The order of things is real: every operation of a stream is a goroutine that
 // waits for the one before, after a pause drawn from the machine's seed. So a wait
@@ -31,5 +40,7 @@
 // begins twice or ends without having begun; 905 for a wait on an event of a
 // capture that has ended; 900 for copies of pageable memory and for destroying
 // a stream, while it captures; 1 for a block of more threads than the kernel's
-// launch bounds; 209 for PTX of a newer architecture.
+// launch bounds; 209 for PTX of a newer architecture. Of cuBLAS: 13 for a product in
+// a stream that is none, in another context, in a capture that has become invalid or
+// after a fault; 14 for destroying a handle while capturing.
 package sim

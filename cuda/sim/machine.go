@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gofsdp/gofsdp/cuda/sim/ptx"
+	host "github.com/gofsdp/gofsdp/device"
 )
 
 // Config says which machine is simulated.
@@ -70,8 +71,10 @@ type Machine struct {
 	functions map[uintptr]*function
 	graphs    map[uintptr]*graph
 	execs     map[uintptr]*executable
+	blas      map[uintptr]*blas
 	captures  []*capture
-	lost      []string // what went down with its context
+	lost      []string    // what went down with its context
+	cores     host.Device // computes products; nil before the first handle of cuBLAS
 
 	working sync.WaitGroup // operations that have not ended
 	held    sync.RWMutex   // locked while none may begin
@@ -110,6 +113,7 @@ func Start(c Config) (*Machine, error) {
 		functions: map[uintptr]*function{},
 		graphs:    map[uintptr]*graph{},
 		execs:     map[uintptr]*executable{},
+		blas:      map[uintptr]*blas{},
 	}
 	for n, d := range c.Devices {
 		own := &device{Device: d, number: n}
@@ -130,6 +134,9 @@ func (m *Machine) Close() {
 	running.CompareAndSwap(m, nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.cores != nil {
+		_ = m.cores.Close() // threads alone: the memory is this machine's
+	}
 	for _, d := range m.devices {
 		d.space.unmap()
 	}
@@ -168,7 +175,8 @@ func (m *Machine) Refused() []string {
 }
 
 // Leaks names what has been made and not given back: allocations, pinned memory,
-// streams, events, modules, graphs and contexts, also what a context took down
+// streams, events, modules, graphs, handles of cuBLAS and contexts, also what a
+// context took down
 // with it. Objects of a context that a fault has broken are left out, since
 // nothing can give them back.
 func (m *Machine) Leaks() []string {
@@ -210,6 +218,9 @@ func (m *Machine) left(c *context) []string {
 	for _, x := range m.execs {
 		add(x.ctx == c, x.name)
 	}
+	for _, h := range m.blas {
+		add(h.ctx == c, h.name)
+	}
 	slices.Sort(names)
 	return names
 }
@@ -223,9 +234,10 @@ const (
 	kindFunction
 	kindGraph
 	kindExecutable
+	kindBLAS
 )
 
-var kindNames = [...]string{"", "context", "stream", "event", "module", "function", "graph", "graph executable"}
+var kindNames = [...]string{"", "context", "stream", "event", "module", "function", "graph", "graph executable", "cuBLAS handle"}
 
 const handleBase = 0x5100_0000_0000
 

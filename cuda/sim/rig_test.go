@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -18,7 +19,7 @@ import (
 	"github.com/gofsdp/gofsdp/cuda/sim/calls"
 )
 
-// TestMain fails when a function of the table has not been seen to succeed and
+// TestMain fails when a function of a table has not been seen to succeed and
 // to refuse, wherever all tests ran.
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -27,8 +28,10 @@ func TestMain(m *testing.M) {
 		all = all && flag.Lookup(name).Value.String() == ""
 	}
 	if code == 0 && all {
-		if missing := untested(calls.Counts()); len(missing) > 0 {
-			fmt.Println("FAIL: functions of the table that no test calls:", strings.Join(missing, ", "))
+		counts := calls.Counts()
+		maps.Copy(counts, calls.BLASCounts())
+		if missing := untested(counts); len(missing) > 0 {
+			fmt.Println("FAIL: functions of the tables that no test calls:", strings.Join(missing, ", "))
 			code = 1
 		}
 	}
@@ -51,8 +54,8 @@ func untested(counts map[string]calls.Count) []string {
 }
 
 func TestAFunctionWithoutATestIsNamed(t *testing.T) {
-	if n := len(calls.Counts()); n < 50 {
-		t.Fatalf("%d functions are counted", n)
+	if n, m := len(calls.Counts()), len(calls.BLASCounts()); n < 50 || m < 6 {
+		t.Fatalf("%d functions of the driver and %d of cuBLAS are counted", n, m)
 	}
 	got := untested(map[string]calls.Count{"cuA": {Succeeded: 1, Refused: 1}, "cuB": {Succeeded: 1}, "cuC": {Refused: 2}})
 	if want := []string{"cuB (with an error)", "cuC (with success)"}; !slices.Equal(got, want) {

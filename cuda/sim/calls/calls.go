@@ -23,10 +23,12 @@ func Use(table unsafe.Pointer) Driver {
 // Count is how often a function has been called, by what it answered.
 type Count struct{ Succeeded, Refused int }
 
-// Counts returns the counts of every function of the table since the program began.
-func Counts() map[string]Count {
+// Counts returns the counts of every function of the driver's table since the program began.
+func Counts() map[string]Count { return counted(C.calls_counts, C.calls_functions) }
+
+func counted(counts *C.calls_count, functions C.int) map[string]Count {
 	all := map[string]Count{}
-	for _, c := range unsafe.Slice(C.calls_counts, C.calls_functions) {
+	for _, c := range unsafe.Slice(counts, functions) {
 		all[C.GoString(c.name)] = Count{int(c.succeeded), int(c.refused)}
 	}
 	return all
