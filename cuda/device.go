@@ -42,7 +42,8 @@ type gpu struct {
 	works     map[device.Op]*work
 	graphs    map[listed]*graph
 	buffers   map[device.Addr]device.Buffer
-	ones      device.Buffer // what biases are spread with; of no size until there is one
+	ones      device.Buffer // what biases are spread with; of no size where there is no cuBLAS
+	workspace C.size_t      // of each stream's cuBLAS
 	streams   []*stream
 	events    []*event
 }
@@ -154,6 +155,12 @@ func (g *gpu) open(p Properties) error {
 	if err := g.failed(C.call_cuStreamCreateWithPriority(table, &g.filling, nonBlocking, g.priority.least), "cuStreamCreateWithPriority"); err != nil {
 		return err
 	}
+	if g.driver.blas != nil {
+		g.workspace = workspaceBytes(p.Major)
+		if err := g.makeOnes(); err != nil {
+			return err
+		}
+	}
 	return g.loadKernels(p)
 }
 
@@ -257,7 +264,8 @@ func (g *gpu) buffer(t device.Tensor) (device.Buffer, bool) {
 	return device.Buffer{}, false
 }
 
-// NewStream implements device.Device. Where there can be none, each Sync of it says why.
+// NewStream implements device.Device. A stream has a cuBLAS of its own, and takes that one's workspace.
+// Where there can be none, each Sync of it says why.
 func (g *gpu) NewStream(name string) device.Stream {
 	s := &stream{gpu: g, name: name, answers: make(chan answer, 1)}
 	s.err = g.Do(func() error {
@@ -269,6 +277,9 @@ func (g *gpu) NewStream(name string) device.Stream {
 		err := g.failed(C.call_cuStreamCreateWithPriority(g.driver.table, &s.handle, nonBlocking, priority), "cuStreamCreateWithPriority")
 		if err == nil {
 			err = g.failed(C.call_cuEventCreate(g.driver.table, &s.finished, blockingSync|disableTiming), "cuEventCreate")
+		}
+		if err == nil && g.driver.blas != nil {
+			err = s.blas.open(s)
 		}
 		return err
 	})

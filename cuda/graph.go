@@ -43,7 +43,7 @@ func (s *stream) performAll(ops []device.Op) {
 	key := listed{s, &ops[0], len(ops)}
 	l := g.graphs[key]
 	if !g.options.Graphs || g.options.Synchronous || l == nil {
-		// The first time makes what operations need besides, such as cuBLAS's workspace.
+		// A list that is launched only once is not worth a graph.
 		for _, op := range ops {
 			s.perform(op)
 		}
@@ -80,7 +80,7 @@ func (l *graph) still(g *gpu, ops []device.Op) bool {
 }
 
 // capture makes the graph. Nothing may be allocated between its beginning and its end, so operations
-// become calls before: twice, since one that needs more memory lets go of those before it.
+// become calls before: twice, since a new one may let go of those before it (mostWorks).
 func (l *graph) capture(s *stream, ops []device.Op) error {
 	g := s.gpu
 	if err := l.destroy(g); err != nil {

@@ -16,15 +16,23 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-// workspaceBytes is what cuBLAS may use beside a product's operands: what its documentation advises for
-// Hopper; elsewhere 4 MiB would do.
-const workspaceBytes = 32 << 20
+// workspaceBytes is what cuBLAS may use beside a product's operands, as the table of cublasSetWorkspace
+// advises: 32 MiB from Hopper on, 4 MiB before.
+func workspaceBytes(major int) C.size_t {
+	if major >= 9 {
+		return 32 << 20
+	}
+	return 4 << 20
+}
 
-// multiplier is a stream's cuBLAS, made at its first product.
+// multiplier is a stream's cuBLAS.
 type multiplier struct {
 	handle    C.cublasHandle_t
 	workspace C.CUdeviceptr
 }
+
+// onesRows is how many ones there are of each type, and so how many rows are given their bias at once.
+const onesRows = 8192
 
 // product is a matrix product of cuBLAS's.
 type product struct{ call *C.gofsdp_product }
@@ -76,15 +84,16 @@ func (g *gpu) products(o *device.MatMul) ([]part, error) {
 	if o.Bias.Absent() {
 		return []part{newProduct(p)}, nil
 	}
-	ones, err := g.someOnes(o.A.Type, o.M)
-	if err != nil {
-		return nil, err
+	var parts []part
+	for row := 0; row < o.M; row += onesRows {
+		spread := p
+		spread.transa, spread.transb, spread.n, spread.k, spread.lda, spread.ldb = 0, 0, C.int(min(onesRows, o.M-row)), 1, p.m, 1
+		spread.a, spread.b = C.CUdeviceptr(o.Bias.Addr), C.CUdeviceptr(g.onesOf(o.A.Type).Addr)
+		spread.c += C.CUdeviceptr(int64(row) * int64(o.N) * o.C.Type.Size())
+		parts = append(parts, newProduct(spread))
 	}
-	spread := p
-	spread.transa, spread.transb, spread.k, spread.lda, spread.ldb = 0, 0, 1, p.m, 1
-	spread.a, spread.b = C.CUdeviceptr(o.Bias.Addr), C.CUdeviceptr(ones)
 	p.beta = 1
-	return []part{newProduct(spread), newProduct(p)}, nil
+	return append(parts, newProduct(p)), nil
 }
 
 func newProduct(p C.gofsdp_product) *product {
@@ -93,62 +102,50 @@ func newProduct(p C.gofsdp_product) *product {
 	return &product{own}
 }
 
-// someOnes returns where n ones of a type are. What was there for fewer stays until the operations that
-// use it are forgotten: a longer row of ones begins a new memory, and all works with it.
-func (g *gpu) someOnes(typ device.DType, n int) (device.Addr, error) {
-	// Ones of fp32 come first, those of bf16 behind.
-	if held := int(g.ones.Size / 6); held < n {
-		n := (n + 127) / 128 * 128
-		longer, err := g.alloc(6*int64(n), device.Local)
-		if err != nil {
-			return 0, err
-		}
-		table, at := g.driver.table, C.CUdeviceptr(longer.Addr)
-		err = errors.Join(
-			g.failed(C.call_cuMemsetD32Async(table, at, C.uint(math.Float32bits(1)), C.size_t(n), g.filling), "cuMemsetD32Async"),
-			g.failed(C.call_cuMemsetD16Async(table, at+4*C.CUdeviceptr(n), C.ushort(device.ToBF16(1)), C.size_t(n), g.filling), "cuMemsetD16Async"),
-			g.failed(C.call_cuCtxSynchronize(table), "cuCtxSynchronize"), // nothing uses the old ones any more
-		)
-		if err == nil {
-			err = g.forget()
-		}
-		if err == nil && g.ones.Size > 0 {
-			err = g.release(g.ones)
-		}
-		if err != nil {
-			return 0, errors.Join(err, g.release(longer))
-		}
-		g.ones = longer
+// makeOnes fills the memory that biases are spread with.
+func (g *gpu) makeOnes() (err error) {
+	if g.ones, err = g.alloc(onesRows*(device.F32.Size()+device.BF16.Size()), device.Local); err != nil {
+		return err
 	}
+	table, f32, bf16 := g.driver.table, C.CUdeviceptr(g.onesOf(device.F32).Addr), C.CUdeviceptr(g.onesOf(device.BF16).Addr)
+	return errors.Join(
+		g.failed(C.call_cuMemsetD32Async(table, f32, C.uint(math.Float32bits(1)), onesRows, g.filling), "cuMemsetD32Async"),
+		g.failed(C.call_cuMemsetD16Async(table, bf16, C.ushort(device.ToBF16(1)), onesRows, g.filling), "cuMemsetD16Async"),
+		g.failed(C.call_cuStreamSynchronize(table, g.filling), "cuStreamSynchronize"),
+	)
+}
+
+// onesOf returns the ones of a type: those of fp32 come first, those of bf16 behind.
+func (g *gpu) onesOf(typ device.DType) device.Tensor {
 	if typ == device.BF16 {
-		return g.ones.Addr + device.Addr(4*(g.ones.Size/6)), nil
+		return g.ones.In(typ, onesRows*device.F32.Size(), onesRows)
 	}
-	return g.ones.Addr, nil
+	return g.ones.In(typ, 0, onesRows)
 }
 
 func (p *product) start(s *stream) *Error {
-	if s.blas.handle == nil {
-		if e := s.blas.open(s); e != nil {
-			return e
-		}
-	}
 	if r := C.gofsdp_multiply(s.gpu.driver.blas, s.blas.handle, p.call); r != 0 {
 		c := p.call
-		return s.blasFailed(r, "cublasGemmEx", fmt.Sprintf("m %d, n %d, k %d, transposed %d %d, types %d %d", c.m, c.n, c.k, c.transa, c.transb, c._type, c.ctype))
+		e := blasFailure(r, "cublasGemmEx", "stream "+s.name)
+		e.Detail = fmt.Sprintf("m %d, n %d, k %d, transposed %d %d, types %d %d", c.m, c.n, c.k, c.transa, c.transb, c._type, c.ctype)
+		return e
 	}
 	return nil
 }
 
 func (p *product) free() { C.free(unsafe.Pointer(p.call)) }
 
-func (m *multiplier) open(s *stream) *Error {
-	table := s.gpu.driver.table
-	if r := C.call_cuMemAlloc(table, &m.workspace, workspaceBytes); r != 0 {
-		return s.failed(r, "cuMemAlloc", fmt.Sprintf("%d bytes of workspace for cuBLAS", workspaceBytes))
+// open makes it, before the first step.
+func (m *multiplier) open(s *stream) error {
+	g := s.gpu
+	if r := C.call_cuMemAlloc(g.driver.table, &m.workspace, g.workspace); r != 0 {
+		e := g.driver.failure(r, "cuMemAlloc", g.name)
+		e.Detail = fmt.Sprintf("%d bytes of workspace for cuBLAS", g.workspace)
+		return e
 	}
-	if r := C.gofsdp_blas_open(s.gpu.driver.blas, &m.handle, s.handle, m.workspace, workspaceBytes); r != 0 {
-		e := s.blasFailed(r, "cublasCreate", "a handle with its stream and workspace")
-		_ = m.close(s.gpu) // the first error is the one that tells
+	if r := C.gofsdp_blas_open(g.driver.blas, &m.handle, s.handle, m.workspace, g.workspace); r != 0 {
+		e := blasFailure(r, "cublasCreate", g.name)
+		e.Detail = "a handle with its stream and workspace"
 		return e
 	}
 	return nil
@@ -166,12 +163,6 @@ func (m *multiplier) close(g *gpu) (err error) {
 	}
 	*m = multiplier{}
 	return err
-}
-
-func (s *stream) blasFailed(r C.cublasStatus_t, call, detail string) *Error {
-	e := blasFailure(r, call, "stream "+s.name)
-	e.Detail = detail
-	return e
 }
 
 func blasFailure(r C.cublasStatus_t, call, where string) *Error {

@@ -18,6 +18,9 @@ func TestProductsAreAskedOfCuBLASAsItCounts(t *testing.T) {
 	rng := optest.Rand(t)
 	d, c := testDevice(t, Options{})
 	s := d.NewStream("compute")
+	if n := strings.Count(c.calls(), "cuMemAlloc_v2 4194304\n"); n != 1 {
+		t.Errorf("%d workspaces for a stream", n)
+	}
 	ran := 0
 	for _, typ := range []device.DType{device.F32, device.BF16} {
 		for range 2 {
@@ -53,18 +56,15 @@ func TestProductsAreAskedOfCuBLASAsItCounts(t *testing.T) {
 	if ran != 16 {
 		t.Errorf("%d products", ran)
 	}
-	if n := strings.Count(c.calls(), fmt.Sprintf("cuMemAlloc_v2 %d\n", workspaceBytes)); n != 1 {
-		t.Errorf("%d workspaces for a stream", n)
-	}
 }
 
 func TestABiasIsAddedToEveryRow(t *testing.T) {
 	d, _ := testDevice(t, Options{})
 	s := d.NewStream("compute")
-	for _, typ := range []device.DType{device.F32, device.BF16, device.F32} {
-		const m, n = 300, 3
-		b := alloc(t, d, 1<<14, device.Local)
-		op := &device.MatMul{A: b.In(typ, 0, m), B: b.In(typ, 2048, n), Bias: b.In(typ, 4096, n), C: b.In(typ, 8192, m*n), M: m, N: n, K: 1}
+	for _, types := range [][2]device.DType{{device.F32, device.F32}, {device.BF16, device.BF16}, {device.BF16, device.F32}} {
+		const m, n = 2*onesRows + 300, 3
+		b, typ := alloc(t, d, 1<<19, device.Local), types[0]
+		op := &device.MatMul{A: b.In(typ, 4096, m), B: b.In(typ, 0, n), Bias: b.In(typ, 2048, n), C: b.In(types[1], 1<<17, m*n), M: m, N: n, K: 1}
 		for i := range n {
 			optest.Set(op.Bias, i, float64(i+1))
 		}
@@ -74,7 +74,7 @@ func TestABiasIsAddedToEveryRow(t *testing.T) {
 		}
 		for i := range m * n {
 			if got := optest.At(op.C, i); got != float64(i%n+1) {
-				t.Fatalf("%v: element %d is %v", typ, i, got)
+				t.Fatalf("%v: element %d is %v", types, i, got)
 			}
 		}
 	}
@@ -89,16 +89,35 @@ func TestAProductThatCuBLASRefusesIsTheStreamsError(t *testing.T) {
 	if err := s.Sync(); err == nil || !strings.HasPrefix(err.Error(), "stream compute: cuda: MatMul: operands of f64: ") {
 		t.Error(err)
 	}
-	f32 := &device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10}
 	c.fail("cuMemAlloc_v2", 2, 0)
-	s.Launch(f32)
-	if err := s.Sync(); err == nil || !strings.HasPrefix(err.Error(), "stream compute: MatMul: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory: 33554432 bytes of workspace for cuBLAS") {
-		t.Error(err)
-	}
+	s = d.NewStream("other")
 	c.fail("", 0, 0)
-	s.Launch(f32)
-	if err := s.Sync(); err != nil {
-		t.Error(err)
+	f32 := &device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10}
+	for range 2 {
+		s.Launch(f32)
+		if err := s.Sync(); err == nil || !strings.HasPrefix(err.Error(), "stream other: device 0: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory: 4194304 bytes of workspace for cuBLAS") {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFromHopperOnTheWorkspaceIsLarger(t *testing.T) {
+	for major, want := range map[int]int{8: 4 << 20, 9: 32 << 20, 10: 32 << 20} {
+		if got := int(workspaceBytes(major)); got != want {
+			t.Errorf("%d.x: %d bytes", major, got)
+		}
+	}
+}
+
+// TestProductsTakeNoMemory finds all of it taken by the time that streams are there.
+func TestProductsTakeNoMemory(t *testing.T) {
+	d, c := testDevice(t, Options{})
+	s := d.NewStream("compute")
+	b := alloc(t, d, 1<<14, device.Local)
+	c.calls()
+	s.Launch(&device.MatMul{A: b.In(device.BF16, 0, 300), B: b.In(device.BF16, 1024, 3), Bias: b.In(device.BF16, 2048, 3), C: b.In(device.BF16, 4096, 900), M: 300, N: 3, K: 1})
+	if err := s.Sync(); err != nil || strings.Contains(c.calls(), "Alloc") {
+		t.Error(err, c.calls())
 	}
 }
 
