@@ -2,12 +2,13 @@
 // It fills the tables that package cuda calls through (cuda/table.h, blas.h) with
 // functions of its own: devices with their memory, contexts by thread, streams that
 // run at the same time, events, graphs, kernels, which package ptx executes, and
-// matrix products, which package cpu computes. A call with
-// wrong arguments, in the wrong order or on the wrong thread gets the driver's
-// own result, and what work did wrong behind the host's back is kept as a Fault.
+// matrix products, which package cpu computes. A call with wrong arguments, in the
+// wrong order or on the wrong thread gets the library's own result, and what work
+// did wrong behind the host's back is kept as a Fault.
 //
-// It knows the driver's interface, and neither operations nor models. It is for
-// tests, and is there under the build tag sim, with cgo, on Linux:
+// It knows NVIDIA's interfaces and no models, and of operations the product alone
+// that it asks of package cpu. It is for tests, and is there under the build tag
+// sim, with cgo, on Linux:
 //
 //	go test -tags sim ./cuda/...
 //

@@ -63,6 +63,7 @@ type Machine struct {
 	handles uintptr
 	random  *rand.Rand
 	pinned  uint64
+	cores   host.Device // what computes products; nil before cuBLAS's first handle
 
 	contexts  map[uintptr]*context
 	streams   map[uintptr]*stream
@@ -73,8 +74,7 @@ type Machine struct {
 	execs     map[uintptr]*executable
 	blas      map[uintptr]*blas
 	captures  []*capture
-	lost      []string    // what went down with its context
-	cores     host.Device // computes products; nil before the first handle of cuBLAS
+	lost      []string // what went down with its context
 
 	working sync.WaitGroup // operations that have not ended
 	held    sync.RWMutex   // locked while none may begin
@@ -212,14 +212,14 @@ func (m *Machine) left(c *context) []string {
 	for _, o := range m.modules {
 		add(o.ctx == c, o.name)
 	}
+	for _, h := range m.blas {
+		add(h.ctx == c, h.name)
+	}
 	for _, g := range m.graphs {
 		add(g.ctx == c, g.name)
 	}
 	for _, x := range m.execs {
 		add(x.ctx == c, x.name)
-	}
-	for _, h := range m.blas {
-		add(h.ctx == c, h.name)
 	}
 	slices.Sort(names)
 	return names
