@@ -383,6 +383,32 @@ func TestAGraphMakesItsProductsEachTime(t *testing.T) {
 	r.fault(sim.IllegalAddress, "the workspace in allocation")
 }
 
+// TestTwoGraphsOfOneHandleMayNotRunAtOnce launches small products beside a large one until two have met.
+func TestTwoGraphsOfOneHandleMayNotRunAtOnce(t *testing.T) {
+	r := multiplying(t, sim.Config{})
+	const n = 400
+	x := r.alloc(3 * 4 * n * n)
+	r.ok(r.MemsetD8Async(x, 0, 3*4*n*n, r.stream))
+	y := r.upload(floats(1, 2, 3))
+	large := r.captured(func() { r.ok(r.GemmEx(r.handle, gemm(n, n, n, x, x+4*n*n, x+8*n*n))) })
+	little := r.captured(func() { r.ok(r.GemmEx(r.handle, gemm(1, 1, 1, y, y+4, y+8))) })
+	r.ok(r.StreamSynchronize(r.stream))
+	other := r.newStream()
+	for range 1000 {
+		if len(r.m.Faults()) > 0 {
+			break
+		}
+		if r.GraphLaunch(large, r.stream) != 0 {
+			break
+		}
+		for r.StreamQuery(r.stream) == int(sim.NotReady) {
+			r.GraphLaunch(little, other)
+			r.StreamSynchronize(other)
+		}
+	}
+	r.fault(sim.LaunchFailed, "another product of the same handle is under way")
+}
+
 // TestHandlesCannotBeMadeOrDestroyedWhileCapturing: the status is that of pytorch/pytorch, issue 99397.
 func TestHandlesCannotBeMadeOrDestroyedWhileCapturing(t *testing.T) {
 	r := multiplying(t, sim.Config{})

@@ -20,6 +20,7 @@
 //   - memory of another device may not be used by kernels: no peer access;
 //   - a workspace of cuBLAS's is live device memory of one handle alone, of 16 KiB at
 //     least, and operands are not in it; a result lies apart from its factors;
+//   - two products of one handle may not run at once, as those of two graphs could;
 //   - a product without a workspace, or in a mode in which sums of bf16 may be rounded
 //     on the way, is reported: its numbers could differ from run to run;
 //   - cuBLAS takes no context by itself: one must be current, that of the handle.

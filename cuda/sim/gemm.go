@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"errors"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -111,7 +112,7 @@ func (p *product) multiplies() bool { return p.k > 0 && p.alpha != 0 }
 
 // cores computes the products of a handle: in fp32, since bf16 is exact in it and cuBLAS adds in it.
 type cores struct {
-	mu      sync.Mutex // two graphs may have products of one handle at once
+	mu      sync.Mutex // held by the product that is under way
 	stream  host.Stream
 	a, b, c []float32
 }
@@ -144,7 +145,9 @@ func (k *cores) multiply(v memory, p *product, workspace *span) error {
 			return err
 		}
 	}
-	k.mu.Lock()
+	if !k.mu.TryLock() {
+		return errors.New("another product of the same handle is under way, with the same workspace: two graphs of one handle must wait for each other")
+	}
 	defer k.mu.Unlock()
 	k.c = sized(k.c, p.m*p.n)
 	if p.multiplies() {
