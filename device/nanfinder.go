@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -21,15 +22,19 @@ func NewNaNFinder(d Device, lookup func(op Op, operand string) string) Device {
 }
 
 // nanFinder is one stream's. Memory that the host cannot see is searched by
-// CheckFinite, and only what it finds is copied.
+// CheckFinite, and what it finds is copied, a piece after the other, to memory
+// that both see.
 type nanFinder struct {
 	device Device
 	stream Stream
 	name   string
 	lookup func(op Op, operand string) string
-	flag   Buffer     // on the device; made with the first operation
-	host   hostMemory // where copies go
+	flag   Buffer // on the device; made with the first operation
+	pinned Buffer // where copies go; made with flag, if it is needed
 }
+
+// pieceLen is the elements of a copy of a nanFinder's.
+const pieceLen = 1 << 16
 
 func (f *nanFinder) Run(op Op) error {
 	f.stream.Launch(op)
@@ -40,6 +45,11 @@ func (f *nanFinder) Run(op Op) error {
 		var err error
 		if f.flag, err = f.device.Alloc(I32.Size(), Local); err != nil {
 			return err
+		}
+		if f.flag.Host == nil {
+			if f.pinned, err = f.device.Alloc(pieceLen*F64.Size(), Pinned); err != nil {
+				return err
+			}
 		}
 	}
 	wrote, err := f.searchAll(op, func(o Operand) bool { return o.Access&Write != 0 })
@@ -116,32 +126,37 @@ func (f *nanFinder) search(t Tensor) (int64, float64, error) {
 	flag := f.flag.In(I32, 0, 1)
 	f.stream.Launch(&CheckFinite{X: t, Flag: flag, N: int(t.Len)})
 	seen, err := f.fetch(flag)
-	if err != nil {
-		return 0, 0, err
-	}
-	bad := seen.In(I32, 0, 1).I32()[0] != 0
-	if err := f.host.Free(seen); err != nil || !bad {
+	if err != nil || seen.I32()[0] == 0 {
 		return -1, 0, err
 	}
-	all, err := f.fetch(t)
-	if err != nil {
-		return 0, 0, err
+	for at := int64(0); at < t.Len; at += pieceLen {
+		piece, err := f.fetch(t.Slice(at, min(pieceLen, t.Len-at)))
+		if err != nil {
+			return 0, 0, err
+		}
+		if i, x := notFinite(piece); i >= 0 {
+			return at + i, x, nil
+		}
 	}
-	i, x := notFinite(all.In(t.Type, 0, t.Len))
-	return i, x, f.host.Free(all)
+	return -1, 0, nil
 }
 
-// fetch copies a tensor to memory that the host sees.
-func (f *nanFinder) fetch(t Tensor) (Buffer, error) {
-	b, err := f.host.Alloc(t.Bytes(), Local)
-	if err != nil {
-		return Buffer{}, err
-	}
-	f.stream.Launch(&Copy{Src: t, Dst: b.In(t.Type, 0, t.Len), N: int(t.Len)})
-	return b, f.stream.Sync()
+// fetch copies a tensor to where the host sees it, until the next fetch.
+func (f *nanFinder) fetch(t Tensor) (Tensor, error) {
+	seen := f.pinned.In(t.Type, 0, t.Len)
+	f.stream.Launch(&Copy{Src: t, Dst: seen, N: int(t.Len)})
+	return seen, f.stream.Sync()
 }
 
-func (f *nanFinder) Close() error { return f.host.Close() }
+func (f *nanFinder) Close() error {
+	var errs []error
+	for _, b := range []Buffer{f.flag, f.pinned} {
+		if b.Size > 0 {
+			errs = append(errs, f.device.Free(b))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 func notFinite(t Tensor) (int64, float64) {
 	for i := range t.Len {

@@ -153,19 +153,10 @@ func TestTheDelayerMakesStreamsDiverge(t *testing.T) {
 	}
 }
 
-// hidden is a device whose memory the host cannot see.
-type hidden struct{ Device }
-
-func (h hidden) Alloc(size int64, in Memory) (Buffer, error) {
-	b, err := h.Device.Alloc(size, in)
-	b.Host = nil
-	return b, err
-}
-
 func TestTheNaNFinderNamesTheFirstOperationAndElement(t *testing.T) {
 	for name, make := range map[string]func() Device{
 		"memory that the host sees": NewReference,
-		"memory that it cannot see": func() Device { return hidden{NewReference()} },
+		"memory that it cannot see": func() Device { return optest.Hidden(NewReference()) },
 		"under a delayer":           func() Device { return NewDelayer(NewReference(), 1, time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +175,7 @@ func TestTheNaNFinderNamesTheFirstOperationAndElement(t *testing.T) {
 				if err := s.Sync(); err != nil {
 					t.Fatal(err)
 				}
-				optest.Set(up, 3, math.Inf(1)) // times a gate of 0
+				optest.Set(optest.Revealed(up), 3, math.Inf(1)) // times a gate of 0
 				s.Launch(glu)
 				s.Launch(&Fill{Dst: out, N: 5, Value: 7})
 				want := "stream compute: SwiGLU: Out[3] (block 3, mlp) is NaN\nand of its inputs: SwiGLU: Up[3] is +Inf"
@@ -197,11 +188,26 @@ func TestTheNaNFinderNamesTheFirstOperationAndElement(t *testing.T) {
 					found.Wrote[0].Index != 3 || len(found.Read) != 1 || found.Read[0] != (NotFinite{Operand: "Up", Index: 3, Value: math.Inf(1)}) {
 					t.Errorf("%s: %+v", typ, found)
 				}
-				if optest.At(out, 0) == 7 {
+				if optest.At(optest.Revealed(out), 0) == 7 {
 					t.Errorf("%s: an operation ran after the failure", typ)
 				}
 			}
 		})
+	}
+}
+
+func TestTheNaNFinderFindsTheOnlyOneInAMillion(t *testing.T) {
+	d := closing(t, NewNaNFinder(optest.Hidden(NewReference()), nil))
+	const n = 1<<20 + 3
+	x, y := mustAlloc(t, d, BF16, n), mustAlloc(t, d, BF16, n)
+	s := d.NewStream("compute")
+	for _, at := range []int64{n - 1, 1 << 19, 0} { // the first of them counts
+		optest.Set(optest.Revealed(x), int(at), math.Inf(-1))
+		s.Launch(&Copy{Src: x, Dst: y, N: n})
+		var found *NotFiniteError
+		if err := s.Sync(); !errors.As(err, &found) || found.Wrote[0].Index != at || !math.IsInf(found.Wrote[0].Value, -1) {
+			t.Errorf("element %d is found as %v", at, err)
+		}
 	}
 }
 
