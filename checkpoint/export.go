@@ -16,10 +16,11 @@ import (
 // Export is what WriteHuggingFace writes. Config and Weight must be there.
 type Export struct {
 	Config model.Config
-	// Weight returns a parameter's values, row-major. It is called once a
-	// parameter, in the order of Config.Params; its result is read until the
-	// next call and not changed.
-	Weight func(param string) []float32
+	// Weight sets dst to values of a parameter, row-major, from element first on.
+	// It is called by one goroutine, for the parameters in the order of
+	// Config.Params and for each from its first element to its last. Its error
+	// ends the export and is passed on.
+	Weight func(param string, first int, dst []float32) error
 
 	// Type is the type that weights are stored in: safetensors.F32, which 0
 	// means too, or safetensors.BF16, rounded to nearest even.
@@ -204,26 +205,29 @@ func (x *Export) writeShard(path string, s shard) error {
 	size := int(x.Type.Size())
 	buffers := make([][]byte, workers())
 	errs := make([]error, len(buffers))
+	room := make([]float32, len(buffers)*pieceLen)
 	for _, p := range s.params {
-		values := x.Weight(p.Name)
-		if len(values) != p.Len() {
-			return fmt.Errorf("parameter %s has %d elements, and %d values were given", p.Name, p.Len(), len(values))
-		}
-		inPieces(len(values), func(worker, begin, end int) {
-			if errs[worker] != nil {
-				return
-			}
-			buf := buffers[worker]
-			if buf == nil {
-				buf = make([]byte, pieceLen*size)
-				buffers[worker] = buf
-			}
-			encode(buf, values[begin:end], x.Type)
-			errs[worker] = w.WritePart(p.Name, int64(begin*size), buf[:(end-begin)*size])
-		})
-		for _, err := range errs { // all are the writer's first one
-			if err != nil {
+		for first := 0; first < p.Len(); first += len(room) {
+			values := room[:min(len(room), p.Len()-first)]
+			if err := x.Weight(p.Name, first, values); err != nil {
 				return err
+			}
+			inPieces(len(values), func(worker, begin, end int) {
+				if errs[worker] != nil {
+					return
+				}
+				buf := buffers[worker]
+				if buf == nil {
+					buf = make([]byte, pieceLen*size)
+					buffers[worker] = buf
+				}
+				encode(buf, values[begin:end], x.Type)
+				errs[worker] = w.WritePart(p.Name, int64((first+begin)*size), buf[:(end-begin)*size])
+			})
+			for _, err := range errs { // all are the writer's first one
+				if err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestTransformersReadsWhatIsWritten(t *testing.T) {
 	values := load(t, from, source.Config)
 	write("carried", from, "fine-tuned", checkpoint.Export{
 		Config: source.Config, From: from,
-		Weight: func(name string) []float32 { return values[name] },
+		Weight: giving(values),
 	})
 
 	out, err := exec.Command(python, args...).CombinedOutput()

@@ -94,22 +94,18 @@ func sameTensor(a, b safetensors.Tensor) bool {
 	return a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)
 }
 
-// Load converts parameters to float32, exactly. dst returns where a parameter
-// belongs, or a part of it that begins with element first, which may be empty;
-// it is called by this goroutine, once a parameter. Load uses all cores and
-// returns when all is done.
-func (w *Weights) Load(dst func(param string) (part []float32, first int)) {
-	for _, p := range w.params {
-		to, first := dst(p.Name)
-		if first < 0 || first+len(to) > p.Len() {
-			panic(fmt.Sprintf("checkpoint: parameter %s has %d elements, and a place for %d from %d on", p.Name, p.Len(), len(to), first))
-		}
-		from, _ := w.dir.Tensor(p.Name)
-		size := int(from.DType.Size())
-		inPieces(len(to), func(_, begin, end int) {
-			decode(to[begin:end], from.Data[(first+begin)*size:(first+end)*size], from.DType)
-		})
+// Read converts a part of a parameter, which begins with element first, to
+// float32, exactly: as much of it as dst holds. It uses all cores. A parameter
+// that the model does not have, or not so much of, is the caller's mistake.
+func (w *Weights) Read(param string, first int, dst []float32) {
+	from, _ := w.dir.Tensor(param)
+	size := int(from.DType.Size())
+	if first < 0 || (first+len(dst))*size > len(from.Data) {
+		panic(fmt.Sprintf("checkpoint: parameter %s is shorter than %d elements from %d on", param, len(dst), first))
 	}
+	inPieces(len(dst), func(_, begin, end int) {
+		decode(dst[begin:end], from.Data[(first+begin)*size:(first+end)*size], from.DType)
+	})
 }
 
 // Close unmaps the files. A second call does nothing.

@@ -244,11 +244,7 @@ func TestEvaluationAndDecodingUnderEveryStrategyGiveOneRanksNumbers(t *testing.T
 		o.Model, o.Type, o.Eval, o.Seqs, o.SeqLen = cfg, device.F32, true, 1, 16
 		o.Decoding = Decoding{Seqs: 1, CacheLen: 16, Prefill: 4}
 		world(t, o, nil, func(e *Engine) error {
-			for _, p := range cfg.Params() {
-				w, first := e.Owned(p.Name)
-				cfg.InitParam(w, p, 5, first)
-			}
-			if err := e.Refresh(); err != nil {
+			if err := fresh(e, 5); err != nil {
 				return err
 			}
 			if err := e.Evaluate(b); err != nil {
@@ -282,19 +278,20 @@ func TestWholeWeightsAreTheSameOnEveryRank(t *testing.T) {
 	for _, s := range Strategies() {
 		for _, mesh := range []Mesh{{1, 1}, {1, 3}, {2, 2}} {
 			world(t, Options{Model: cfg, Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Mesh: mesh, Strategy: s}, nil, func(e *Engine) error {
-				for _, p := range cfg.Params() {
-					w, first := e.Owned(p.Name)
-					cfg.InitParam(w, p, 5, first)
+				if err := fresh(e, 5); err != nil {
+					return err
 				}
 				for u, unit := range e.Plan.Units {
-					whole, err := e.Whole(u)
-					if err != nil {
+					if err := e.Whole(u); err != nil {
 						return err
 					}
 					for _, slot := range unit.Slots {
-						want := make([]float32, slot.Len())
+						got, want := make([]float32, slot.Len()), make([]float32, slot.Len())
 						cfg.InitParam(want, slot.Param, 5, 0)
-						if !slices.Equal(whole[slot.Off:slot.Off+slot.Len()], want) {
+						if err := e.ReadWhole(slot.Off, got); err != nil {
+							return err
+						}
+						if !slices.Equal(got, want) {
 							return fmt.Errorf("%s of %s differs", slot.Name, unit.Name)
 						}
 					}

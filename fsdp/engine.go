@@ -9,10 +9,10 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-// Engine executes a Plan on a device whose memory the host can see. It takes
-// all its memory when made: MicroBatch, SquaredNorm, Update, Evaluate and Extend
-// allocate nothing. One goroutine at a time may use it, and each method returns
-// when its work is done.
+// Engine executes a Plan on a device. Of the device's memory it reads and writes
+// that of kind Pinned alone. It takes all its memory when made: MicroBatch, Agree,
+// Update, Evaluate and Extend allocate nothing. One goroutine at a time may use it,
+// and each method returns when its work is done.
 type Engine struct {
 	Plan   *Plan
 	dev    device.Device
@@ -22,7 +22,8 @@ type Engine struct {
 	bound  map[*Program]*program
 	flight *Flight
 
-	passing bool // gradients that do not last are there
+	passing  bool // gradients that do not last are there
+	gathered int  // the unit that Whole was called for
 
 	logits []float32 // [Decoding.Seqs,Vocab]: of each sequence's newest token
 	cached []int     // rows in each sequence's caches
@@ -58,8 +59,8 @@ type Batch struct {
 // NewEngine allocates the plan's arenas on dev and binds the plan to it. comms
 // are this rank's ends of the groups across and within, nil along an axis of one
 // rank; all ranks make their engines at once, since binding a collective waits
-// for the others. Weights are zero until those of Owned are filled and Refresh
-// is called.
+// for the others. Weights are zero until WriteOwned sets them and Refresh is
+// called.
 func NewEngine(p *Plan, dev device.Device, comms Comms) (*Engine, error) {
 	return NewFlight().NewEngine(p, dev, comms)
 }
@@ -89,9 +90,9 @@ func (f *Flight) NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, 
 		if e.arenas[m], err = dev.Alloc(a.Bytes, device.Memory(m)); err != nil {
 			return nil, fmt.Errorf("fsdp: the plan's %d bytes of %v memory: %w", a.Bytes, device.Memory(m), err)
 		}
-		if e.arenas[m].Host == nil {
-			return nil, fmt.Errorf("fsdp: device %s keeps its memory from the host", dev.Info().Name)
-		}
+	}
+	if pinned := e.arenas[device.Pinned]; len(pinned.Host) == 0 || &pinned.Host[0] != (*byte)(pinned.In(device.I32, 0, 1).Pointer()) {
+		return nil, fmt.Errorf("fsdp: device %s does not show its %v memory to the host at the device's address", dev.Info().Name, device.Pinned)
 	}
 	e.queues[Computing] = f.stream(dev, Computing)
 	// The plans are compared before anything else is bound: ranks with different
@@ -113,8 +114,9 @@ func (f *Flight) NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, 
 		}
 	}
 	cos, sin := p.Model.RopeTables(int(p.in.Cos.Len) * 2 / p.Model.HeadSize)
-	copy(e.at(p.in.Cos).F32(), cos)
-	copy(e.at(p.in.Sin).F32(), sin)
+	if err := errors.Join(e.write(p.in.Cos, cos), e.write(p.in.Sin, sin)); err != nil {
+		return nil, fmt.Errorf("fsdp: writing rotary tables: %w", err)
+	}
 	if n := p.Decoding.Seqs; n > 0 {
 		e.logits, e.cached = make([]float32, n*p.Model.Vocab), make([]int, n)
 	}
@@ -195,50 +197,9 @@ func (e *Engine) at(t device.Tensor) device.Tensor {
 	return t
 }
 
-// Owned returns what this rank holds of a parameter's master weights, in place,
-// and the index of the first of these elements. After writing to them call
-// Refresh.
-func (e *Engine) Owned(param string) (weights []float32, first int) {
-	p := e.Plan
-	s := p.slot(param)
-	own := p.held(p.Units[s.Unit].Len, p.rows.end)
-	from, to := max(s.Off, own.from), min(s.Off+s.Len(), own.to)
-	if from >= to {
-		return nil, 0
-	}
-	return e.at(p.flat(p.master[s.Unit], device.F32, from-own.from, to-from)).F32(), from - s.Off
-}
-
-// Param returns a parameter's master weights in place, all of them: it is for
-// plans that do not shard them.
-func (e *Engine) Param(name string) []float32 {
-	w, _ := e.Owned(name)
-	if n := e.Plan.slot(name).Len(); len(w) != n {
-		panic(fmt.Sprintf("fsdp: rank %d holds %d of the %d elements of %s", e.Plan.Rank, len(w), n, name))
-	}
-	return w
-}
-
-// Whole gathers the master weights of a unit, by its index in the plan, and
-// returns them as one vector; a Slot says where a parameter lies in it. All ranks call it
-// alike. The result is good until the engine's next method.
-func (e *Engine) Whole(unit int) ([]float32, error) {
-	p := e.Plan
-	if len(p.Whole) == 0 {
-		return e.at(p.flat(p.master[unit], device.F32, 0, p.Units[unit].Len)).F32(), nil
-	}
-	if err := e.run(&p.Whole[unit]); err != nil {
-		return nil, err
-	}
-	return e.at(p.flat(p.whole[unit], device.F32, 0, p.Units[unit].Len)).F32(), nil
-}
-
-// Grad returns a parameter's gradient in place, where the plan keeps it whole: if
-// it does not last, from its micro-batch until the update.
-func (e *Engine) Grad(name string) []float32 {
-	s := e.Plan.slot(name)
-	return e.at(e.Plan.gradient(s.Unit, extent{s.Off, s.Off + s.Len()})).F32()
-}
+// mail returns the place in the mailbox of what operations find at t; the host
+// sees it.
+func (e *Engine) mail(t device.Tensor) device.Tensor { return e.at(e.Plan.mail(t)) }
 
 // Refresh brings the weights that compute in line with the master weights.
 func (e *Engine) Refresh() error { return e.run(&e.Plan.Refresh) }
@@ -303,7 +264,7 @@ func (e *Engine) sync() error {
 	return errors.Join(errs...)
 }
 
-// feed writes a batch to where the programs read it.
+// feed puts a batch into the mailbox.
 func (e *Engine) feed(b Batch, scale float32) {
 	in := e.Plan.in
 	for _, x := range []struct {
@@ -313,9 +274,9 @@ func (e *Engine) feed(b Batch, scale float32) {
 		if int64(len(x.host)) != x.t.Len {
 			panic(fmt.Sprintf("fsdp: a batch of %d rows for a plan of %d", len(x.host), x.t.Len))
 		}
-		copy(e.at(x.t).I32(), x.host)
+		copy(e.mail(x.t).I32(), x.host)
 	}
-	e.at(in.Scale).F32()[0] = scale
+	e.mail(in.Scale).F32()[0] = scale
 }
 
 // MicroBatch runs forward and backward. The gradients become those of this
@@ -344,7 +305,7 @@ func (e *Engine) Evaluate(b Batch) error {
 
 // Losses returns the loss of each row of the last batch in nats, 0 where the
 // target is masked. It is overwritten by the next batch.
-func (e *Engine) Losses() []float32 { return e.at(e.Plan.loss).F32() }
+func (e *Engine) Losses() []float32 { return e.mail(e.Plan.loss).F32() }
 
 // Agreement is what all ranks know alike of a step before they use it.
 type Agreement struct {
@@ -364,11 +325,11 @@ func (e *Engine) Agree(loss float64, stop bool) (Agreement, error) {
 			return Agreement{}, err
 		}
 	}
-	p, n := e.Plan, e.Plan.Mesh.Size()
-	slots := e.at(p.norms).F64()
+	p, norms := e.Plan, e.mail(e.Plan.norms)
 	return e.agree(loss, stop, func(rank int) (sum float64) {
-		for u := range p.Units {
-			sum += slots[u*n+p.finest(rank)]
+		units := len(p.Units)
+		for _, norm := range norms.F64()[p.finest(rank)*units:][:units] {
+			sum += norm
 		}
 		return sum
 	})
@@ -388,7 +349,7 @@ func (e *Engine) agree(loss float64, stop bool, norm func(rank int) float64) (a 
 	if n == 1 {
 		return Agreement{Loss: loss, SquaredNorm: norm(0), Stop: stop}, nil
 	}
-	x := e.at(p.agreed).F64()
+	x := e.mail(p.agreed).F64()
 	clear(x)
 	for r := range n {
 		if f := p.finest(r); p.first(p.rows.end) && p.holds(f) {
@@ -419,7 +380,7 @@ type Hyper struct {
 
 // Update runs AdamW over all parameters.
 func (e *Engine) Update(h Hyper) error {
-	x := e.at(e.Plan.hyper).F32()
+	x := e.mail(e.Plan.hyper).F32()
 	// The corrections are those of the decays as the device has them: in fp32,
 	// 1−0.999 is off by 1e-5, and a correction of 0.999 would not fit.
 	beta1, beta2 := float64(float32(e.Plan.Optimizer.Beta1)), float64(float32(e.Plan.Optimizer.Beta2))

@@ -84,7 +84,7 @@ func TestTheFlightRecorderRemembersTheLastOperationsByThePlansNames(t *testing.T
 	last := s.Ops[len(s.Ops)-1]
 	want := p.Micro[0].Steps[steps-1]
 	if last.Number != before-1 || last.Program != p.Micro[0].Name || last.Step != int(steps)-1 || last.Unit != "embed+head" || last.Cut != want.Cut ||
-		last.Operation != "EmbedBackward" || last.Bytes != want.Op.Cost().Bytes || last.State != FlightDone || last.Group != "" {
+		last.Operation != "Copy" || last.Bytes != want.Op.Cost().Bytes || last.State != FlightDone || last.Group != "" {
 		t.Errorf("the last is %+v", last)
 	}
 	if f.Steps() != 0 || f.Failed() || len(f.Groups()) != 0 {

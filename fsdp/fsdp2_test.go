@@ -81,8 +81,10 @@ func followed(t *testing.T, o Options, ref *golden.FSDP2, weights map[string][]f
 	world(t, o, nil, func(e *Engine) error {
 		rank := e.Plan.Rank
 		for name, w := range weights {
-			own, first := e.Owned(name)
-			copy(own, w[first:])
+			first, n := e.Owned(name)
+			if err := e.WriteOwned(name, first, w[first:first+n]); err != nil {
+				return err
+			}
 		}
 		if err := e.Refresh(); err != nil {
 			return err
@@ -119,8 +121,11 @@ func followed(t *testing.T, o Options, ref *golden.FSDP2, weights map[string][]f
 		mu.Lock()
 		defer mu.Unlock()
 		for name, w := range final {
-			own, first := e.Owned(name)
-			held[name] += copy(w[first:], own)
+			first, n := e.Owned(name)
+			held[name] += n
+			if err := e.ReadOwned(name, first, w[first:first+n]); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
@@ -205,7 +210,7 @@ func agreements(t *testing.T, o Options, faults []fault) [][]Agreement {
 		p := e.Plan
 		var last *float32
 		for _, param := range p.Model.Params() {
-			w, first := e.Owned(param.Name)
+			w, first := e.own(param.Name)
 			p.Model.InitParam(w, param, 5, first)
 			if len(w) > 0 {
 				last = &w[len(w)-1]

@@ -40,8 +40,8 @@ func (e *Engine) Extend(tokens [][]int32) ([]float32, error) {
 
 // extend runs one program over the tokens from done on.
 func (e *Engine) extend(in model.DecodeInputs, prog *Program, n int, tokens [][]int32, done int) error {
-	ids, pos := e.at(in.IDs).I32(), e.at(in.Pos).I32()
-	cached, last := e.at(in.Cached).I32(), e.at(in.Last).I32()
+	ids, pos := e.mail(in.IDs).I32(), e.mail(in.Pos).I32()
+	cached, last := e.mail(in.Cached).I32(), e.mail(in.Last).I32()
 	clear(ids)
 	taken := func(s int) int { return min(max(len(tokens[s])-done, 0), n) }
 	for s, t := range tokens {
@@ -55,7 +55,7 @@ func (e *Engine) extend(in model.DecodeInputs, prog *Program, n int, tokens [][]
 	if err := e.run(prog); err != nil {
 		return err
 	}
-	logits, v := e.at(e.Plan.logits).F32(), e.Plan.Model.Vocab
+	logits, v := e.mail(e.Plan.logits).F32(), e.Plan.Model.Vocab
 	for s := range tokens {
 		if taken(s) > 0 {
 			copy(e.logits[s*v:(s+1)*v], logits[s*v:])

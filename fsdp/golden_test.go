@@ -31,7 +31,9 @@ func loaded(t testing.TB, c *golden.Case, o Options, dev device.Device) *Engine 
 	t.Helper()
 	e := engine(t, o, dev)
 	for name, w := range c.Weights() {
-		copy(e.Param(name), w)
+		if err := e.WriteOwned(name, 0, w); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := e.Refresh(); err != nil {
 		t.Fatal(err)
@@ -157,7 +159,7 @@ func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 								floor = math.Hypot(floor, l2(c.Grads[strings.Replace(p.Name, "k_proj", x+"_proj", 1)]))
 							}
 						}
-						if r := relative(e.Grad(p.Name), want, floor); r > 1e-4 {
+						if r := relative(e.grad(p.Name), want, floor); r > 1e-4 {
 							t.Errorf("the gradient of %s is off by %.2g", p.Name, r)
 						}
 					}
@@ -216,7 +218,7 @@ func TestTwentyStepsEqualPyTorch(t *testing.T) {
 				}
 				start := c.Weights()
 				for _, f := range tr.Final {
-					w := e.Param(f.Name)
+					w := e.param(f.Name)
 					if math.Abs(l2(w)/f.Norm-1) > 1e-4 {
 						t.Errorf("%s ends with the norm %v, PyTorch's is %v", f.Name, l2(w), f.Norm)
 					}

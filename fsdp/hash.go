@@ -47,7 +47,7 @@ func (e *Engine) compare() error {
 	if _, err := e.Total(float64(mine)); err != nil {
 		return err
 	}
-	hashes := e.at(e.Plan.agreed).F64()[n : 2*n]
+	hashes := e.mail(e.Plan.agreed).F64()[n : 2*n]
 	count := map[float64]int{}
 	for _, h := range hashes {
 		count[h]++

@@ -17,7 +17,7 @@ type MemoryRow struct {
 // rows add up to Bytes; of what shares the tails there is one.
 func (p *Plan) Memory() []MemoryRow {
 	var rows []MemoryRow
-	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, Inputs, Tables, Outputs, Caches} {
+	for _, k := range []Kind{Parameters, ComputeCopy, Gradients, Moments, Inputs, Tables, Outputs, Caches, Mailbox} {
 		var n int64
 		var host bool
 		for _, b := range p.Buffers {

@@ -118,8 +118,8 @@ func TestTheFirstStepMovesEachWeightByTheLearningRate(t *testing.T) {
 			e := engine(t, Options{Model: small(true), Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Optimizer: Optimizer{Beta1: 0.9, Beta2: beta2, Eps: 1e-30, WeightDecay: 0.1}}, dev)
 			r := rand.New(rand.NewPCG(1, 2))
 			for _, p := range e.Plan.Model.Params() {
-				for i := range e.Grad(p.Name) {
-					e.Grad(p.Name)[i] = float32(r.NormFloat64())
+				for i := range e.grad(p.Name) {
+					e.grad(p.Name)[i] = float32(r.NormFloat64())
 				}
 			}
 			if err := e.Update(Hyper{LR: 1, GradScale: 0.5, Step: 1}); err != nil {
@@ -127,8 +127,8 @@ func TestTheFirstStepMovesEachWeightByTheLearningRate(t *testing.T) {
 			}
 			// m/(1−β1) is the gradient, v/(1−β2) its square; the weights were 0.
 			for _, p := range e.Plan.Model.Params() {
-				for i, w := range e.Param(p.Name) {
-					if want := -math.Copysign(1, float64(e.Grad(p.Name)[i])); math.Abs(float64(w)/want-1) > 1e-6 {
+				for i, w := range e.param(p.Name) {
+					if want := -math.Copysign(1, float64(e.grad(p.Name)[i])); math.Abs(float64(w)/want-1) > 1e-6 {
 						t.Fatalf("beta2 %v: element %d of %s moved by %v, want %v", beta2, i, p.Name, w, want)
 					}
 				}
@@ -143,8 +143,8 @@ func TestOnlyMatricesDecay(t *testing.T) {
 		cfg.QKNorm = true
 		e := engine(t, Options{Model: cfg, Type: device.F32, Train: true, Seqs: 1, SeqLen: 8, Optimizer: adamw}, dev)
 		for _, p := range cfg.Params() {
-			for i := range e.Param(p.Name) {
-				e.Param(p.Name)[i] = 1
+			for i := range e.param(p.Name) {
+				e.param(p.Name)[i] = 1
 			}
 		}
 		// Without a gradient nothing but decay moves a weight.
@@ -156,7 +156,7 @@ func TestOnlyMatricesDecay(t *testing.T) {
 			if len(p.Shape) == 2 {
 				want = 0.95
 			}
-			for i, w := range e.Param(p.Name) {
+			for i, w := range e.param(p.Name) {
 				if math.Abs(float64(w-want)) > 1e-6 {
 					t.Fatalf("element %d of %s is %v, want %v", i, p.Name, w, want)
 				}
@@ -249,7 +249,7 @@ func TestChunksOfTheHeadChangeNoBit(t *testing.T) {
 			}
 			all = slices.Clone(e.Losses())
 			for _, p := range e.Plan.Model.Params() {
-				all = append(all, e.Grad(p.Name)...)
+				all = append(all, e.grad(p.Name)...)
 			}
 			return all
 		}
@@ -282,8 +282,8 @@ func TestMaskedSequencesAddNothing(t *testing.T) {
 				masked := Batch{b.IDs, slices.Repeat([]int32{-1}, 32), b.Start, b.Pos}
 				grads := func(batches ...Batch) (all []float32) {
 					for _, p := range e.Plan.Model.Params() {
-						for i := range e.Grad(p.Name) {
-							e.Grad(p.Name)[i] = float32(math.NaN()) // what was there must not matter
+						for i := range e.grad(p.Name) {
+							e.grad(p.Name)[i] = float32(math.NaN()) // what was there must not matter
 						}
 					}
 					for m, b := range batches {
@@ -292,7 +292,7 @@ func TestMaskedSequencesAddNothing(t *testing.T) {
 						}
 					}
 					for _, p := range e.Plan.Model.Params() {
-						all = append(all, e.Grad(p.Name)...)
+						all = append(all, e.grad(p.Name)...)
 					}
 					return all
 				}
@@ -433,7 +433,7 @@ func TestBF16GradientsAreNearThoseOfF32(t *testing.T) {
 				if p.Init == model.Zero {
 					continue // a bias of keys has next to no gradient
 				}
-				if r := relative(rough.Grad(p.Name), exact.Grad(p.Name), 1e-3); r > 0.1 {
+				if r := relative(rough.grad(p.Name), exact.grad(p.Name), 1e-3); r > 0.1 {
 					t.Errorf("tied %v: in bf16 the gradient of %s is off by %.2g", tied, p.Name, r)
 				}
 			}
@@ -499,7 +499,7 @@ func TestMicroBatchesContinueTheSumsOfTheBigBatch(t *testing.T) {
 				for _, seqs := range []int{1, 2} {
 					parts := grads(seqs)
 					for _, p := range cfg.Params() {
-						got, want := parts.Grad(p.Name), whole.Grad(p.Name)
+						got, want := parts.grad(p.Name), whole.grad(p.Name)
 						if p.Init == model.One || tied && p.Name == model.EmbedName {
 							if r := relative(got, want, 0); r > 2e-6 {
 								t.Errorf("%d sequences at a time, the gradient of %s is off by %.2g", seqs, p.Name, r)

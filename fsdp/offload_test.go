@@ -33,7 +33,7 @@ func TestWhatIsOffloadedLiesInTheHostsMemory(t *testing.T) {
 		for _, b := range p.Buffers {
 			want, state := c.pinned[b.Kind]
 			if b.Kind != Parameters && b.Kind != ComputeCopy && b.Kind != Moments {
-				want, state = false, true
+				want, state = b.Kind == Mailbox, true
 			} else {
 				seen[b.Kind] = true
 			}

@@ -22,6 +22,7 @@ const (
 	Tables      Kind = "rotary tables"
 	Outputs     Kind = "losses, norms, logits"
 	Caches      Kind = "key-value caches"
+	Mailbox     Kind = "mailbox of host and device"
 	Activations Kind = "activations"
 
 	// Sharing is of no buffer, but of a row of Memory.
@@ -36,6 +37,8 @@ type Buffer struct {
 	Lasts bool          // else it shares the arena's tail, where its life is placed
 	In    device.Memory // whose arena
 	Off   int64         // from the arena's start
+
+	fields []field // of several things side by side
 }
 
 // Arena is a rank's memory of one kind. What lasts comes first; the tail, from
@@ -94,13 +97,18 @@ type Plan struct {
 	m, v   []device.Buf
 	in     model.Inputs
 	loss   device.Tensor         // [T] F32
-	norms  device.Tensor         // [units,ranks] F64, finest shards in the order of their places
+	norms  device.Tensor         // [ranks,units] F64, finest shards in the order of their places
 	agreed device.Tensor         // F64; see Engine.agree
 	hyper  device.Tensor         // [HyperLen] F32
 	decode [2]model.DecodeInputs // prefill, decode
 	logits device.Tensor         // [Decoding.Seqs,Vocab] F32
 	caches []model.Cache
 	whole  []device.Buf // by unit: where Whole gathers to
+
+	letters []letter // by their places in the mailbox
+	mailed  int64    // bytes of the mailbox that they take
+	mailbox device.Buf
+	staging device.Tensor // F32, for what no program moves
 }
 
 // NewPlan plans what o asks for and verifies the result.
@@ -118,6 +126,7 @@ func NewPlan(o Options) (*Plan, error) {
 	}
 	p.state()
 	p.inputs()
+	p.pinned()
 	if o.Train {
 		p.Micro[0] = p.program("micro-batch (first)", p.micro(false))
 		if o.accumulates() {
@@ -231,40 +240,39 @@ func (p *Plan) offload(out bool, t device.Tensor) device.Buf {
 // offloaded reports whether t lies in the host's memory.
 func (p *Plan) offloaded(t device.Tensor) bool { return p.Buffers[t.Buf-1].In == device.Pinned }
 
-// inputs lays out what the host writes and reads.
+// inputs lays out what the host writes and reads, and the caches.
 func (p *Plan) inputs() {
 	c := p.Model
+	alone := func(name string, kind Kind, typ device.DType, n int) device.Tensor {
+		return p.exchange(name, kind, field{name: name, typ: typ, n: n})[0]
+	}
 	positions := 0
 	if p.Train || p.Eval {
 		rows := p.Seqs * p.SeqLen
-		p.in = model.Inputs{
-			IDs:     p.keep("token ids", Inputs, device.I32, rows),
-			Targets: p.keep("targets", Inputs, device.I32, rows),
-			Start:   p.keep("document starts", Inputs, device.I32, rows),
-			Pos:     p.keep("positions", Inputs, device.I32, rows),
-			Scale:   p.keep("loss scale", Inputs, device.F32, 1),
-		}
-		p.loss = p.keep("losses", Outputs, device.F32, rows)
+		batch := p.exchange("batch", Inputs,
+			field{name: "token ids", typ: device.I32, n: rows}, field{name: "targets", typ: device.I32, n: rows},
+			field{name: "document starts", typ: device.I32, n: rows}, field{name: "positions", typ: device.I32, n: rows},
+			field{name: "loss scale", typ: device.F32, n: 1})
+		p.in = model.Inputs{IDs: batch[0], Targets: batch[1], Start: batch[2], Pos: batch[3], Scale: batch[4]}
+		p.loss = alone("losses", Outputs, device.F32, rows)
 		positions = p.SeqLen
 	}
 	if p.Train {
-		p.norms = p.keep("squared norms", Outputs, device.F64, len(p.Units)*p.Mesh.Size())
-		p.hyper = p.keep("learning rate and clip factor", Inputs, device.F32, device.HyperLen)
+		p.norms = alone("squared norms", Outputs, device.F64, p.Mesh.Size()*len(p.Units))
+		p.hyper = alone("learning rate and clip factor", Inputs, device.F32, device.HyperLen)
 	}
 	if n := p.Mesh.Size(); n > 1 {
-		p.agreed = p.keep("agreement", Inputs, device.F64, agreeLen(n))
+		p.agreed = alone("agreement", Inputs, device.F64, agreeLen(n))
 	}
 	if d := p.Decoding; d.Seqs > 0 {
 		positions = max(positions, d.CacheLen)
 		for i, n := range []int{d.Prefill, 1} {
-			p.decode[i] = model.DecodeInputs{
-				IDs:    p.keep("new token ids", Inputs, device.I32, d.Seqs*n),
-				Pos:    p.keep("new positions", Inputs, device.I32, d.Seqs*n),
-				Cached: p.keep("cached rows", Inputs, device.I32, d.Seqs),
-				Last:   p.keep("last rows", Inputs, device.I32, d.Seqs),
-			}
+			in := p.exchange("new tokens", Inputs,
+				field{name: "new token ids", typ: device.I32, n: d.Seqs * n}, field{name: "new positions", typ: device.I32, n: d.Seqs * n},
+				field{name: "cached rows", typ: device.I32, n: d.Seqs}, field{name: "last rows", typ: device.I32, n: d.Seqs})
+			p.decode[i] = model.DecodeInputs{IDs: in[0], Pos: in[1], Cached: in[2], Last: in[3]}
 		}
-		p.logits = p.keep("logits", Outputs, device.F32, d.Seqs*c.Vocab)
+		p.logits = alone("logits", Outputs, device.F32, d.Seqs*c.Vocab)
 		n := d.Seqs * d.CacheLen * c.KVHeads * c.HeadSize
 		for l := range c.Layers {
 			p.caches = append(p.caches, model.Cache{

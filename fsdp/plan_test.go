@@ -21,10 +21,7 @@ func small(tied bool) model.Config {
 
 func initialise(t testing.TB, e *Engine, seed uint64) {
 	t.Helper()
-	for _, p := range e.Plan.Model.Params() {
-		e.Plan.Model.InitParam(e.Param(p.Name), p, seed, 0)
-	}
-	if err := e.Refresh(); err != nil {
+	if err := fresh(e, seed); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +68,7 @@ func TestEveryRecomputationGivesTheSameBits(t *testing.T) {
 					}
 					var got []float32
 					for _, p := range cfg.Params() {
-						got = append(got, e.Grad(p.Name)...)
+						got = append(got, e.grad(p.Name)...)
 					}
 					got = append(got, e.Losses()...)
 					if r == RecomputeNone {
@@ -125,8 +122,8 @@ func TestAccumulationEqualsTheBigBatch(t *testing.T) {
 				initialise(t, e, 5)
 				// What a gradient held before must not matter.
 				for _, p := range cfg.Params() {
-					for i := range e.Grad(p.Name) {
-						e.Grad(p.Name)[i] = 1e30
+					for i := range e.grad(p.Name) {
+						e.grad(p.Name)[i] = 1e30
 					}
 				}
 				for s := 0; s < 4; s += seqs {
@@ -135,7 +132,7 @@ func TestAccumulationEqualsTheBigBatch(t *testing.T) {
 					}
 				}
 				for _, p := range cfg.Params() {
-					all = append(all, e.Grad(p.Name)...)
+					all = append(all, e.grad(p.Name)...)
 				}
 				return all
 			}

@@ -90,6 +90,7 @@ func (p *Plan) micro(add bool) func(*builder) {
 	return func(b *builder) {
 		b.add = add
 		d, acts := p.decoder(p.Seqs, p.SeqLen), make([]model.Acts, p.Model.Layers)
+		b.upload(p.letterOf(p.in.IDs))
 		b.enter(0)
 		s := d.Embed(b, p.in)
 		b.leave(p.KeepWeights)
@@ -120,11 +121,13 @@ func (p *Plan) micro(add bool) func(*builder) {
 		b.unit = 0 // the gradient of the look-up needs no weights
 		d.EmbedBackward(b, p.in, dh)
 		b.settle()
+		b.download(p.loss)
 	}
 }
 
 func (p *Plan) evaluation(b *builder) {
 	d := p.decoder(p.Seqs, p.SeqLen)
+	b.upload(p.letterOf(p.in.IDs))
 	b.enter(0)
 	s := d.Embed(b, p.in)
 	b.leave(p.KeepWeights)
@@ -135,15 +138,18 @@ func (p *Plan) evaluation(b *builder) {
 	}
 	b.enter(d.HeadUnit())
 	d.HeadLoss(b, p.in, s, p.loss, false)
+	b.download(p.loss)
 }
 
 func (p *Plan) decoding(which, seqLen int) func(*builder) {
 	return func(b *builder) {
 		d := p.decoder(p.Decoding.Seqs, seqLen)
+		b.upload(p.letterOf(p.decode[which].IDs))
 		d.Decode(b, p.decode[which], p.caches, p.Decoding.CacheLen, p.logits, func(u int) {
 			b.leave(false)
 			b.enter(u)
 		})
+		b.download(p.logits)
 	}
 }
 
@@ -151,14 +157,20 @@ func (p *Plan) decoding(which, seqLen int) func(*builder) {
 // time, so that its sum is the same under every strategy. Gaps and tail are
 // zero.
 func (p *Plan) norm(b *builder) {
-	ranks := p.Mesh.Size()
 	for i, u := range p.Units {
 		b.unit = i
-		n := u.Len / ranks
+		n := u.Len / p.Mesh.Size()
 		for at := p.held(u.Len, p.rows.end).from; at < p.held(u.Len, p.rows.end).to; at += n {
-			b.Emit("norm", &device.SumSquares{X: p.gradient(i, extent{at, at + n}), Out: p.norms.Slice(int64(i*ranks+at/n), 1), N: n})
+			b.Emit("norm", &device.SumSquares{X: p.gradient(i, extent{at, at + n}), Out: p.norms.Slice(int64(at/n*len(p.Units)+i), 1), N: n})
 		}
 	}
+	b.download(p.ownNorms())
+}
+
+// ownNorms returns where the squared norms of this rank's finest shards are.
+func (p *Plan) ownNorms() device.Tensor {
+	own, units := p.held(p.Mesh.Size(), p.rows.end), len(p.Units)
+	return p.norms.Slice(int64(own.from*units), int64(own.len()*units))
 }
 
 // update emits AdamW over what of each unit's decayed range this rank holds,
@@ -166,6 +178,7 @@ func (p *Plan) norm(b *builder) {
 // stored behind it.
 func (p *Plan) update(b *builder) {
 	o := p.Optimizer
+	b.upload(p.hyper)
 	for i, u := range p.Units {
 		b.unit = i
 		if p.Offload.optimizer() || p.Offload.parameters() {

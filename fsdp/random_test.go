@@ -59,7 +59,7 @@ func TestAnyPlanRunsAsOnTheReference(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, p := range o.Model.Params() {
-					grads = append(grads, e.Grad(p.Name)...)
+					grads = append(grads, e.grad(p.Name)...)
 				}
 				next := make([][]int32, o.Decoding.Seqs)
 				for q := range next {

@@ -167,11 +167,7 @@ func toTrain(o Options) Options {
 // trainRank is a rank's part in trained.
 func trainRank(e *Engine, steps, sequences int) (s share, err error) {
 	p, n := e.Plan, e.Plan.Mesh.Size()
-	for _, param := range p.Model.Params() {
-		w, first := e.Owned(param.Name)
-		p.Model.InitParam(w, param, 5, first)
-	}
-	if err := e.Refresh(); err != nil {
+	if err := fresh(e, 5); err != nil {
 		return s, err
 	}
 	data := rand.New(rand.NewPCG(9, 9))
@@ -196,12 +192,8 @@ func trainRank(e *Engine, steps, sequences int) (s share, err error) {
 		}
 		s.Losses, s.Norms = append(s.Losses, a.Loss*float64(scale)), append(s.Norms, norm)
 	}
-	s.Owned = map[string]part{}
-	for _, param := range p.Model.Params() {
-		w, first := e.Owned(param.Name)
-		s.Owned[param.Name] = part{first, slices.Clone(w)}
-	}
-	return s, nil
+	s.Owned, err = ownedBy(e)
+	return s, err
 }
 
 // together makes one of what ranks know: each element of the weights is held by

@@ -205,11 +205,13 @@ func (b *builder) sum(t device.Tensor, origin int, from, to spread, out device.T
 
 // agree emits the all-reduce of what ranks tell each other in a step.
 func (p *Plan) agree(b *builder) {
+	b.upload(p.agreed)
 	for _, a := range []Axis{Within, Across} {
 		if p.Mesh.Along(a) > 1 {
 			b.step(Step{Op: &collective.AllReduce{Data: p.agreed, Name: "agreement"}, Cut: "agree", Axis: a})
 		}
 	}
+	b.download(p.agreed)
 }
 
 // agreeLen is the numbers that ranks agree on: for each rank a squared norm and

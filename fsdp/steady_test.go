@@ -146,12 +146,8 @@ func TestTheHighWaterMarkOfEveryArenaIsThePlans(t *testing.T) {
 // everyProgram runs all of a plan's.
 func everyProgram(e *Engine) error {
 	p := e.Plan
-	for _, param := range p.Model.Params() {
-		w, first := e.Owned(param.Name)
-		p.Model.InitParam(w, param, 5, first)
-	}
 	b := packed(rand.New(rand.NewPCG(1, 1)), p.Seqs, p.SeqLen, p.Model.Vocab)
-	errs := []error{e.Refresh(), e.MicroBatch(b, 0.1, true)}
+	errs := []error{fresh(e, 5), e.MicroBatch(b, 0.1, true)}
 	if p.accumulates() {
 		errs = append(errs, e.MicroBatch(b, 0.1, false))
 	}
@@ -162,8 +158,7 @@ func everyProgram(e *Engine) error {
 		errs = append(errs, err)
 	}
 	for u := range p.Units {
-		_, err := e.Whole(u)
-		errs = append(errs, err)
+		errs = append(errs, e.Whole(u), e.ReadWhole(p.Units[u].Len-1, make([]float32, 1)))
 	}
 	return errors.Join(errs...)
 }

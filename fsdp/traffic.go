@@ -94,7 +94,13 @@ func (p *Plan) Transcript(w io.Writer, prog *Program) error {
 
 // operand names a tensor by its buffer, and by its parameter where it is one.
 func (p *Plan) operand(s Step, t device.Tensor) string {
+	if t.Buf == p.mailbox {
+		return "mailbox of " + p.operand(s, p.unmail(t))
+	}
 	b, u := p.Buffers[t.Buf-1], p.Units[s.Unit]
+	if b.fields != nil {
+		return b.fieldOf(t)
+	}
 	name := strings.TrimPrefix(b.Name, u.Name+" ")
 	from, to := t.Off/t.Type.Size(), t.Off/t.Type.Size()+t.Len
 	if name == b.Name || b.Kind == Activations && !strings.HasPrefix(name, "gathered") && !strings.HasPrefix(name, "whole") {

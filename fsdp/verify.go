@@ -163,10 +163,18 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		}
 		return list
 	}
+	upload := func(t device.Tensor) {
+		d.reads, d.writes = append(d.reads, p.span(p.mail(t))), append(d.writes, p.span(t))
+	}
+	download := func(t device.Tensor) {
+		d.reads, d.writes = append(d.reads, p.span(t)), append(d.writes, p.span(p.mail(t)))
+	}
 	switch prog {
 	case &p.Micro[0], &p.Micro[1]:
 		d.reads = append(weights(), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos, p.in.Scale)...)
 		d.writes = []span{p.span(p.loss)}
+		upload(p.letterOf(p.in.IDs))
+		download(p.loss)
 		if p.rows.between.has(sharded) {
 			d.writes = append(d.writes, whole(p.grad)...)
 			break
@@ -193,17 +201,24 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		d.reads = gradients(p.rows.end)
 		for i, u := range p.Units {
 			own, n := p.held(u.Len, p.rows.end), u.Len/p.Mesh.Size()
-			d.writes = append(d.writes, p.span(p.norms.Slice(int64(i*p.Mesh.Size()+own.from/n), int64(own.len()/n))))
+			for at := own.from / n; at < own.to/n; at++ {
+				d.writes = append(d.writes, p.span(p.norms.Slice(int64(at*len(p.Units)+i), 1)))
+			}
 		}
+		download(p.ownNorms())
 	case &p.Agree:
-		d.reads, d.writes = []span{p.span(p.agreed)}, []span{p.span(p.agreed)}
+		upload(p.agreed)
+		download(p.agreed)
 	case &p.Update:
 		d.reads, d.writes = append(gradients(p.rows.end), p.span(p.hyper)), append(whole(p.master, p.m, p.v), whole(p.copies)...)
+		upload(p.hyper)
 	case &p.Refresh:
 		d.reads, d.writes = whole(p.master), whole(p.copies)
 	case &p.Evaluation:
 		d.reads = append(weights(), inputs(p.in.IDs, p.in.Targets, p.in.Start, p.in.Pos)...)
 		d.writes = []span{p.span(p.loss)}
+		upload(p.letterOf(p.in.IDs))
+		download(p.loss)
 	case &p.Prefill, &p.Decode:
 		in := p.decode[0]
 		if prog == &p.Decode {
@@ -214,6 +229,8 @@ func (p *Plan) duty(prog *Program) (d duty) {
 		for _, c := range p.caches {
 			d.writes = append(d.writes, p.span(c.K), p.span(c.V))
 		}
+		upload(p.letterOf(in.IDs))
+		download(p.logits)
 	default: // of Whole
 		for u := range p.Whole {
 			if prog == &p.Whole[u] {
@@ -374,16 +391,17 @@ type piece struct {
 }
 
 // shadow returns the memory as prog finds it. What lasts is there, but no
-// results, and a step's first micro-batch finds no gradients; its others find
-// sums that must be read before they may be overwritten. Of what does not last
-// there is what the programs before have to leave.
+// results, nor inputs before they are copied from the mailbox, and a step's first
+// micro-batch finds no gradients; its others find sums that must be read before
+// they may be overwritten. Of what does not last there is what the programs before
+// have to leave.
 func (p *Plan) shadow(prog *Program) (*shadow, error) {
 	s, ends := &shadow{}, [device.Memories]int64{}
 	for i, b := range p.Buffers {
 		if !b.Lasts {
 			continue
 		}
-		if b.Kind != Outputs && (b.Kind != Gradients || prog != &p.Micro[0]) {
+		if b.Kind != Inputs && b.Kind != Outputs && (b.Kind != Gradients || prog != &p.Micro[0]) {
 			s.put(piece{span: b.span(), buf: device.Buf(i + 1), unread: b.Kind == Gradients && prog == &p.Micro[1]})
 		}
 		if b.Off < ends[b.In] || b.Off+b.Bytes > p.Arenas[b.In].Scratch || b.Off != align(b.Off) {

@@ -135,6 +135,7 @@ func TestAWrongAccumulateFlagIsFound(t *testing.T) {
 }
 
 func TestAnOperandAnywhereElseIsFound(t *testing.T) {
+	fields, letters := 0, 0
 	for name, p := range shapes(t) {
 		for k, prog := range p.Programs() {
 			for i, s := range prog.Steps {
@@ -165,6 +166,18 @@ func TestAnOperandAnywhereElseIsFound(t *testing.T) {
 							}
 						}
 					}
+					for _, f := range p.Buffers[o.T.Buf-1].fields {
+						if f.at.Type == o.T.Type && f.at.Len == o.T.Len && f.at.Off != o.T.Off && readers(prog, *o.T) == 1 {
+							wrong["in "+f.name] = func(t *device.Tensor) { t.Off = f.at.Off }
+							fields++
+						}
+					}
+					for _, l := range p.letters {
+						if kind == Mailbox && l.off != o.T.Off && l.off+o.T.Bytes() <= p.Buffers[o.T.Buf-1].Bytes {
+							wrong["where the mailbox has "+p.Buffers[l.buf-1].Name] = func(t *device.Tensor) { t.Off = l.off }
+							letters++
+						}
+					}
 					for what, change := range wrong {
 						if err := verifyAfter(p, k, func(_ *Plan, q *Program) { change(device.Operands(q.Steps[i].Op)[j].T) }); err == nil {
 							t.Errorf("%s: with %s of %s %s, nothing is found wrong", name, o.Name, describe(p, prog, i), what)
@@ -173,6 +186,9 @@ func TestAnOperandAnywhereElseIsFound(t *testing.T) {
 				}
 			}
 		}
+	}
+	if fields < 50 || letters < 50 {
+		t.Errorf("only %d fields and %d places in the mailbox were tried", fields, letters)
 	}
 }
 

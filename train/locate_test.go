@@ -2,7 +2,6 @@ package train
 
 import (
 	"errors"
-	"math"
 	"strings"
 	"testing"
 
@@ -18,8 +17,7 @@ func TestOfAllRanksTheOneThatMetTheNaNFirstSaysWhere(t *testing.T) {
 		s.ReduceEachMicro = each
 		_, _, errs, _ := together(t, work(t), 2, s, func(rank int, e *fsdp.Engine) {
 			if rank == 1 {
-				part, _ := e.Owned("model.layers.1.mlp.up_proj.weight")
-				part[0] = float32(math.NaN())
+				spoil(t, e, "model.layers.1.mlp.up_proj.weight", 0)
 			}
 		}, nil)
 		var first, other *NotFinite

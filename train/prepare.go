@@ -142,34 +142,36 @@ func CheckMemory(p *fsdp.Plan, info device.Info, ranks int) error {
 // SetWeights fills an engine from files, or where weights is nil with fresh
 // values from seed, on all cores.
 func SetWeights(e *fsdp.Engine, weights *checkpoint.Weights, seed uint64) error {
-	if weights != nil {
-		weights.Load(e.Owned)
-		return e.Refresh()
-	}
-	type piece struct {
-		param model.Param
-		first int
-		dst   []float32
-	}
-	const length = 1 << 20
-	pieces := make(chan piece)
-	var wait sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wait.Go(func() {
-			for p := range pieces {
-				e.Plan.Model.InitParam(p.dst, p.param, seed, p.first)
-			}
-		})
-	}
+	room := make([]float32, pieceLen)
 	for _, p := range e.Plan.Model.Params() {
-		dst, first := e.Owned(p.Name)
-		for i := 0; i < len(dst); i += length {
-			pieces <- piece{p, first + i, dst[i:min(i+length, len(dst))]}
+		first, n := e.Owned(p.Name)
+		for end := first + n; first < end; first += len(room) {
+			values := room[:min(len(room), end-first)]
+			if weights != nil {
+				weights.Read(p.Name, first, values)
+			} else {
+				initialize(&e.Plan.Model, p, seed, first, values)
+			}
+			if err := e.WriteOwned(p.Name, first, values); err != nil {
+				return err
+			}
 		}
 	}
-	close(pieces)
-	wait.Wait()
 	return e.Refresh()
+}
+
+// pieceLen is the elements of a parameter that pass to or from an engine at once.
+const pieceLen = 1 << 20
+
+// initialize sets dst to a parameter's fresh values from element first on.
+func initialize(m *model.Config, p model.Param, seed uint64, first int, dst []float32) {
+	var wait sync.WaitGroup
+	cores := runtime.GOMAXPROCS(0)
+	each := (len(dst) + cores - 1) / cores
+	for at := 0; at < len(dst); at += each {
+		wait.Go(func() { m.InitParam(dst[at:min(at+each, len(dst))], p, seed, first+at) })
+	}
+	wait.Wait()
 }
 
 // Number writes n of a thing: 1 step, 2 steps, 2 batches.

@@ -202,14 +202,13 @@ func (r *Run) DiskBytes() int64 {
 func (r *Run) Export(dir string) error {
 	if r.Plan.Rank != 0 {
 		for u := range r.Plan.Units {
-			if _, err := r.whole(u); err != nil {
+			if err := r.whole(u); err != nil {
 				return err
 			}
 		}
 		return r.together()
 	}
-	weight, failed := r.wholeWeights()
-	x := checkpoint.Export{Config: r.Model.Config, Weight: weight}
+	x := checkpoint.Export{Config: r.Model.Config, Weight: r.wholeWeights()}
 	if r.Work.Train.Export == "bf16" {
 		x.Type = safetensors.BF16
 	}
@@ -226,7 +225,7 @@ func (r *Run) Export(dir string) error {
 			x.EndOfText = string(tok.TokenBytes(id))
 		}
 	}
-	if err := errors.Join(checkpoint.WriteHuggingFace(dir, x), *failed); err != nil {
+	if err := checkpoint.WriteHuggingFace(dir, x); err != nil {
 		return err
 	}
 	return r.together()
@@ -241,36 +240,34 @@ func (r *Run) together() error {
 }
 
 // whole gathers a unit's weights once all ranks are there.
-func (r *Run) whole(unit int) ([]float32, error) {
+func (r *Run) whole(unit int) error {
 	if err := r.together(); err != nil {
-		return nil, err
+		return err
 	}
 	return r.Engine.Whole(unit)
 }
 
-// wholeWeights returns what gives parameters in the order of units, each gathered
-// once, and where its first error will stand.
-func (r *Run) wholeWeights() (weight func(param string) []float32, failed *error) {
-	failed = new(error)
-	unit, whole := -1, []float32(nil)
-	return func(param string) []float32 {
+// wholeWeights returns what gives an export parameters in the order of units, each
+// of which is gathered once.
+func (r *Run) wholeWeights() func(param string, first int, dst []float32) error {
+	gathered := -1
+	return func(param string, first int, dst []float32) error {
 		for u, x := range r.Plan.Units {
 			for _, slot := range x.Slots {
 				if slot.Name != param {
 					continue
 				}
-				if u != unit && *failed == nil {
-					whole, *failed = r.whole(u)
-					unit = u
+				if u != gathered {
+					if err := r.whole(u); err != nil {
+						return err
+					}
+					gathered = u
 				}
-				if *failed != nil {
-					return make([]float32, slot.Len())
-				}
-				return whole[slot.Off : slot.Off+slot.Len()]
+				return r.Engine.ReadWhole(slot.Off+first, dst)
 			}
 		}
 		panic("train: no parameter " + param)
-	}, failed
+	}
 }
 
 // Outline says in a line what the run does.

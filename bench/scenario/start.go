@@ -52,16 +52,13 @@ func (s *starts) weights(name string, c model.Config) (string, error) {
 		return "", err
 	}
 	params := map[string]model.Param{}
-	largest := 0
 	for _, p := range c.Params() {
-		params[p.Name], largest = p, max(largest, p.Len())
+		params[p.Name] = p
 	}
-	values := make([]float32, largest)
 	dir := filepath.Join(s.dir, fmt.Sprintf("model-%d", len(s.models)))
-	err := checkpoint.WriteHuggingFace(dir, checkpoint.Export{Config: c, Weight: func(param string) []float32 {
-		p := params[param]
-		c.InitParam(values[:p.Len()], p, seed, 0)
-		return values[:p.Len()]
+	err := checkpoint.WriteHuggingFace(dir, checkpoint.Export{Config: c, Weight: func(param string, first int, dst []float32) error {
+		c.InitParam(dst, params[param], seed, first)
+		return nil
 	}})
 	if err != nil {
 		return "", err

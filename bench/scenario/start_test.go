@@ -36,7 +36,9 @@ func TestAllSidesBeginWithTheSameWeightsAndTokens(t *testing.T) {
 	for _, p := range config.Params() {
 		got[p.Name] = make([]float32, p.Len())
 	}
-	weights.Load(func(param string) ([]float32, int) { return got[param], 0 })
+	for param, values := range got {
+		weights.Read(param, 0, values)
+	}
 	if err := weights.Close(); err != nil {
 		t.Fatal(err)
 	}
