@@ -67,7 +67,12 @@ var optimizer = fsdp.Optimizer{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 
 
 func open(t testing.TB, w Work) *Run {
 	t.Helper()
-	dev := device.NewReference()
+	return openOn(t, w, device.NewReference())
+}
+
+// openOn opens a run on a device, which is closed behind it.
+func openOn(t testing.TB, w Work, dev device.Device) *Run {
+	t.Helper()
 	r, err := Open(context.Background(), w, Place{}, dev, nil)
 	if err != nil {
 		t.Fatal(errors.Join(err, dev.Close()))
