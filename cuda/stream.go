@@ -33,13 +33,15 @@ type stream struct {
 	answers  chan answer
 
 	// The thread's own.
-	err error // the first since the last Sync
+	err     error     // the first since the last Sync
+	watched []Failure // of the Natives that were ever started
 	begun
 }
 
 // answer is how a stream has fared since its last Sync.
 type answer struct {
-	err error // of the calls; what the GPU says comes later
+	err     error // of the calls; what the GPU says comes later
+	watched []Failure
 	begun
 }
 
@@ -98,7 +100,10 @@ func (s *stream) Sync() error {
 	if r := C.gofsdp_await(g.driver.table, g.context, s.finished); r != 0 && a.err == nil {
 		return s.failed(r, "cuEventSynchronize", a.since())
 	}
-	return a.err
+	if a.err != nil {
+		return a.err
+	}
+	return s.failure(a.watched)
 }
 
 // perform starts an operation, unless an earlier one failed.
@@ -122,6 +127,7 @@ func (s *stream) start(op device.Op) (err error) {
 	}()
 	table := s.gpu.driver.table
 	if own, ok := op.(Native); ok {
+		s.watching(own)
 		if err := own.Start(unsafe.Pointer(s.handle)); err != nil {
 			return fmt.Errorf("stream %s: %w", s.name, err)
 		}
@@ -165,7 +171,7 @@ func (s *stream) answer() {
 			s.err = s.failed(r, "cuEventRecord", s.since())
 		}
 	}
-	s.answers <- answer{s.err, s.begun}
+	s.answers <- answer{s.err, s.watched, s.begun}
 	s.err, s.begun = s.broken, begun{}
 }
 
