@@ -1,0 +1,37 @@
+package nccl
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Settings are what a user says about NCCL.
+type Settings struct {
+	Require string `yaml:"require" default:"any" enum:"any,efa" help:"Network that NCCL must use between nodes: with efa it fails where its Libfabric plugin is not there or finds no EFA, instead of falling back to TCP; any takes what NCCL finds."`
+}
+
+// network is the name of the plugin that is demanded, empty for any. The plugin of AWS calls itself Libfabric
+// since 1.13; Libfabric's provider is then demanded by FI_PROVIDER (see Environment).
+func (s Settings) network() string {
+	if s.Require == "efa" {
+		return "Libfabric"
+	}
+	return ""
+}
+
+// Environment returns the variables that a rank's process is to be started with, so that NCCL writes what it
+// decides into a file of the rank's in dir, which must exist: its standard output loses lines when a Go process
+// ends. NCCL puts host and process into the file's name. Its level is INFO, and the subsystems are those that
+// say which network and which paths are used, at initialisation alone. The variables go into the environment
+// that the process begins with, since setting them later races with the threads of C libraries.
+func (s Settings) Environment(dir string, rank int) []string {
+	list := []string{
+		"NCCL_DEBUG=INFO",
+		"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
+		"NCCL_DEBUG_FILE=" + filepath.Join(dir, fmt.Sprintf("nccl.rank-%04d.%%h.%%p.log", rank)),
+	}
+	if s.Require == "efa" {
+		list = append(list, "FI_PROVIDER=efa")
+	}
+	return list
+}

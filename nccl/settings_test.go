@@ -1,0 +1,23 @@
+package nccl_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/nccl"
+)
+
+func TestTheEnvironmentPutsALogOfEachRankIntoTheFolder(t *testing.T) {
+	got := nccl.Settings{Require: "any"}.Environment("evidence", 7)
+	want := []string{
+		"NCCL_DEBUG=INFO",
+		"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
+		"NCCL_DEBUG_FILE=evidence/nccl.rank-0007.%h.%p.log",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if got := (nccl.Settings{Require: "efa"}).Environment("evidence", 7); !slices.Equal(got, append(want, "FI_PROVIDER=efa")) {
+		t.Errorf("%q", got)
+	}
+}

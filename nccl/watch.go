@@ -1,0 +1,87 @@
+//go:build cgo && linux
+
+package nccl
+
+// #include "call.h"
+import "C"
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gofsdp/gofsdp/collective"
+)
+
+// watch starts the watchdog. Where the communicator breaks, end ends what else depends on it.
+func (c *Comm) watch(end func(error)) {
+	c.end = end
+	go func() {
+		defer close(c.ended)
+		tick := time.NewTicker(min(max(c.deadline/20, time.Millisecond), 100*time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-c.done:
+				return
+			case <-c.wake:
+			case <-tick.C:
+			}
+			if err := c.look(); err != nil {
+				c.end(err)
+				c.abandon()
+				return
+			}
+		}
+	}()
+}
+
+// look returns why the communicator is broken: by an error that NCCL has of earlier work, or because a
+// collective, whose turn in its stream has come, has waited for too long.
+func (c *Comm) look() error {
+	if waited := c.waited(); waited > c.deadline {
+		return c.fail(nil, waited, fmt.Errorf("after %v it has not ended, and NCCL does not tell which of ranks %v did not come: %w", waited.Round(time.Millisecond), c.ranks, collective.ErrDeadline))
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if !c.calls.TryLock() {
+		return nil // a call is under way, which finds errors itself
+	}
+	defer c.calls.Unlock()
+	if r := C.gofsdp_state(c.library.table, c.handle); r != success && r != inProgress {
+		return c.fail(nil, 0, c.refused(r, "ncclCommGetAsyncError", ""))
+	}
+	return nil
+}
+
+// waited is how long the oldest collective that has not ended has had its turn.
+func (c *Comm) waited() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave()
+	if c.under == 0 {
+		return 0
+	}
+	s := &c.flight[c.first]
+	switch {
+	case !s.begin.Done():
+		return 0
+	case s.since.IsZero():
+		s.since = time.Now()
+	}
+	return time.Since(s.since)
+}
+
+// leave takes out what has ended; mu is held.
+func (c *Comm) leave() {
+	for c.under > 0 {
+		s := &c.flight[c.first]
+		if !s.launched || !s.end.Done() {
+			return
+		}
+		if c.finished = s.number; !s.op.silent {
+			c.finished++
+		}
+		c.first, c.under = (c.first+1)%flightLen, c.under-1
+	}
+}
