@@ -31,6 +31,8 @@ type Config struct {
 	Eager   bool
 	Workers int
 	Limit   int64
+
+	NCCL NCCL
 }
 
 // Fault is what work did wrong after its call had returned.
@@ -75,6 +77,7 @@ type Machine struct {
 	blas      map[uintptr]*blas
 	captures  []*capture
 	lost      []string // what went down with its context
+	nccl      ncclState
 
 	working sync.WaitGroup // operations that have not ended
 	held    sync.RWMutex   // locked while none may begin
@@ -130,6 +133,7 @@ func Start(c Config) (*Machine, error) {
 
 // Close waits for the work that is under way and ends the machine.
 func (m *Machine) Close() {
+	m.endComms()
 	m.working.Wait()
 	running.CompareAndSwap(m, nil)
 	m.mu.Lock()
@@ -220,6 +224,9 @@ func (m *Machine) left(c *context) []string {
 	}
 	for _, x := range m.execs {
 		add(x.ctx == c, x.name)
+	}
+	for _, o := range m.nccl.comms {
+		add(o.ctx == c, o.name)
 	}
 	slices.Sort(names)
 	return names

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	if code == 0 && all {
 		counts := calls.Counts()
 		maps.Copy(counts, calls.BLASCounts())
+		maps.Copy(counts, calls.NCCLCounts())
 		if missing := untested(counts); len(missing) > 0 {
 			fmt.Println("FAIL: functions of the tables that no test calls:", strings.Join(missing, ", "))
 			code = 1
