@@ -88,7 +88,7 @@ test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C
 
 .PHONY: test-sim
 test-sim: need-go need-cc ## Run the GPU's device on a simulated driver, which executes its kernels
-	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls
+	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls ./nccl
 
 .PHONY: test-tokenizer
 test-tokenizer: need-go ## Compare the tokenizer with Qwen's real vocabulary (network, Python, npm)
@@ -118,10 +118,10 @@ lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead 
 	@set -e; unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go vet -tags sim ./cuda/...
+	go vet -tags sim ./cuda/... ./nccl
 	$(TOOLS)/staticcheck ./...
-	$(TOOLS)/staticcheck -tags sim ./cuda/...
-	@set -e; dead=$$($(TOOLS)/deadcode -test ./...); if [ -n "$$dead" ]; then \
+	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl
+	@set -e; dead=$$($(TOOLS)/deadcode -test -tags sim ./...); if [ -n "$$dead" ]; then \
 		echo "nothing reaches:"; echo "$$dead"; exit 1; fi
 
 .PHONY: fmt
