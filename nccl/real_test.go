@@ -18,9 +18,9 @@ import (
 // child is the environment variable that makes the test binary a process which asks NCCL for a unique id.
 const child = "GOFSDP_TEST_NCCL_CHILD"
 
-// real returns NCCL as it is installed here: where the finder finds it, or in the environment that the bench's
+// installed returns NCCL as it is installed here: where the finder finds it, or in the environment that the bench's
 // peers are installed in.
-func real(t *testing.T) (*nccl.Library, cuda.Sources) {
+func installed(t *testing.T) *nccl.Library {
 	t.Helper()
 	peers, err := filepath.Abs("../.venv/peers")
 	if err != nil {
@@ -34,14 +34,14 @@ func real(t *testing.T) (*nccl.Library, cuda.Sources) {
 	}}} {
 		l, err := nccl.Open(s)
 		if err == nil {
-			return l, s
+			return l
 		}
 		if !errors.Is(err, cuda.ErrNoLibrary) || os.Getenv(cuda.OverrideNCCL) != "" {
 			t.Fatal(err)
 		}
 	}
 	t.Skip("NVIDIA's NCCL is not installed here: make bench-peers installs it, or GOFSDP_LIBNCCL names its file")
-	return nil, cuda.Sources{}
+	return nil
 }
 
 // askForID is what the child does.
@@ -58,7 +58,7 @@ func askForID() int {
 }
 
 func TestTheRealNCCLHasEveryFunctionOfTheTable(t *testing.T) {
-	l, _ := real(t) // Open refuses one that lacks any
+	l := installed(t) // Open refuses one that lacks any
 	found := l.Found()
 	if found.Name == "" || !strings.Contains(found.Path, "libnccl.so.2") || found.Version != l.Version() || !strings.HasPrefix(l.Version(), "2.") {
 		t.Errorf("%+v, version %s", found, l.Version())
@@ -78,7 +78,7 @@ func TestTheRealNCCLHasEveryFunctionOfTheTable(t *testing.T) {
 }
 
 func TestTheRealNCCLWritesALogForEachRank(t *testing.T) {
-	l, _ := real(t)
+	l := installed(t)
 	dir := t.TempDir()
 	for rank := range 2 {
 		c := exec.Command(os.Args[0])
