@@ -4,7 +4,13 @@ INLINED void reduce_sum(const gk_call *c, int thread, int threads, int type) {
   const gk_reduce_sum_args *o = c->args;
   int64_t begin, end;
   gk_split(o->n, GRANULE, thread, threads, &begin, &end);
-  const int far = o->dst_type == GK_F32 && past((float *)o->dst + begin, (end - begin) * 4);
+  // Not in place: there the lines are read anyway.
+  int far = o->dst_type == GK_F32 && past((float *)o->dst + begin, (end - begin) * 4);
+  for (int64_t s = 0; s < o->count; s++) {
+    const void *src;
+    memcpy(&src, o->srcs + s * o->stride, sizeof src);
+    far = far && src != o->dst;
+  }
   for (int64_t i = begin; i < end; i += LANES) {
     vf sum = v_set(0);
     for (int64_t s = 0; s < o->count; s++) {
