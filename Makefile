@@ -121,7 +121,9 @@ lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead 
 	go vet -tags sim ./cuda/... ./nccl
 	$(TOOLS)/staticcheck ./...
 	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl
-	@set -e; dead=$$($(TOOLS)/deadcode -test -tags sim ./...); if [ -n "$$dead" ]; then \
+	@# The simulator's functions are called from C, which deadcode does not see.
+	@set -e; dead=$$($(TOOLS)/deadcode -test -tags sim ./...); \
+		dead=$$(echo "$$dead" | sed '/^cuda\/sim\/[a-z_]*\.go:/d'); if [ -n "$$dead" ]; then \
 		echo "nothing reaches:"; echo "$$dead"; exit 1; fi
 
 .PHONY: fmt
