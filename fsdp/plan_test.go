@@ -286,8 +286,8 @@ func ExamplePlan() {
 		fmt.Println(prog.Name, len(prog.Steps), "operations,", prog.Cost().FLOPs/1e3, "kFLOP")
 	}
 	// Output:
-	// micro-batch (first) 143 operations, 7737 kFLOP
-	// micro-batch 143 operations, 7737 kFLOP
-	// norm 4 operations, 67 kFLOP
-	// update 8 operations, 405 kFLOP
+	// micro-batch (first) 145 operations, 7737 kFLOP
+	// micro-batch 145 operations, 7737 kFLOP
+	// norm 5 operations, 67 kFLOP
+	// update 9 operations, 405 kFLOP
 }

@@ -206,7 +206,7 @@ func carry(shares []*share) error {
 			if err != nil {
 				return err
 			}
-			if whole = add(of.typ, whole, b, rank == 0); rank == len(shares)-1 && of.typ == typeBF16 {
+			if whole = add(of.typ, whole, b, rank == 0); rank == len(shares)-1 && of.typ == ncclBFloat16 {
 				whole = rounded(whole)
 			}
 		}
@@ -231,37 +231,37 @@ func carry(shares []*share) error {
 
 // Numbers of ncclDataType_t that the simulator takes.
 const (
-	typeInt32   = 2
-	typeFloat32 = 7
-	typeFloat64 = 8
-	typeBF16    = 9
+	ncclInt32    = 2
+	ncclFloat32  = 7
+	ncclFloat64  = 8
+	ncclBFloat16 = 9
 )
 
 // sizeOf is the size of an element, 0 of a type that is not taken.
 func sizeOf(typ int) uint64 {
-	return map[int]uint64{typeInt32: 4, typeFloat32: 4, typeFloat64: 8, typeBF16: 2}[typ]
+	return map[int]uint64{ncclInt32: 4, ncclFloat32: 4, ncclFloat64: 8, ncclBFloat16: 2}[typ]
 }
 
 // add adds a rank's numbers to a sum, which is fp32 for bf16.
 func add(typ int, sum, b []byte, first bool) []byte {
 	le := binary.LittleEndian
-	if typ == typeBF16 {
+	if typ == ncclBFloat16 {
 		wide := make([]byte, 2*len(b))
 		for i := 0; i < len(b); i += 2 {
 			le.PutUint16(wide[2*i+2:], le.Uint16(b[i:]))
 		}
-		return add(typeFloat32, sum, wide, first)
+		return add(ncclFloat32, sum, wide, first)
 	}
 	if first {
 		return append(sum, b...)
 	}
 	for i := 0; i < len(b); i += int(sizeOf(typ)) {
 		switch typ {
-		case typeInt32:
+		case ncclInt32:
 			le.PutUint32(sum[i:], le.Uint32(sum[i:])+le.Uint32(b[i:]))
-		case typeFloat32:
+		case ncclFloat32:
 			le.PutUint32(sum[i:], math.Float32bits(math.Float32frombits(le.Uint32(sum[i:]))+math.Float32frombits(le.Uint32(b[i:]))))
-		case typeFloat64:
+		case ncclFloat64:
 			le.PutUint64(sum[i:], math.Float64bits(math.Float64frombits(le.Uint64(sum[i:]))+math.Float64frombits(le.Uint64(b[i:]))))
 		}
 	}
