@@ -4,7 +4,6 @@ package cpu
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -38,30 +37,13 @@ func TestWhatIsNotFiniteIsNeverLost(t *testing.T) {
 					if err := k.Run(got); err != nil {
 						t.Fatal(err)
 					}
-					if err := keepsPoison(got, want); err != nil {
+					if err := optest.KeepsPoison(got, want); err != nil {
 						t.Errorf("%v: %s: %v in %s: %v", k.isa(), c.Name, poison, o.Name, err)
 					}
 				}
 			}
 		}
 	}
-}
-
-// keepsPoison requires that what is not finite in want is not finite in got.
-func keepsPoison(got, want device.Op) error {
-	wanted := device.Operands(want)
-	for i, g := range device.Operands(got) {
-		if g.T.Type == device.I32 {
-			continue
-		}
-		for j := range int(g.T.Len) {
-			w, x := optest.At(*wanted[i].T, j), optest.At(*g.T, j)
-			if w-w != 0 && x-x == 0 {
-				return fmt.Errorf("%s[%d] is %v, want %v", g.Name, j, x, w)
-			}
-		}
-	}
-	return nil
 }
 
 func TestTheExponentialIsRightOverItsWholeRange(t *testing.T) {

@@ -187,23 +187,6 @@ func TestKernelsNeedNoAlignmentButThatOfAnElement(t *testing.T) {
 
 var poisons = []float64{math.NaN(), math.Float64frombits(math.MaxUint64), math.Inf(1), math.Inf(-1)}
 
-// keepsPoison requires that what is not finite in want is not finite in got.
-func keepsPoison(got, want device.Op) error {
-	wanted := device.Operands(want)
-	for i, g := range device.Operands(got) {
-		if !g.T.Type.Float() {
-			continue
-		}
-		for j := range int(g.T.Len) {
-			w, x := optest.At(*wanted[i].T, j), optest.At(*g.T, j)
-			if w-w != 0 && x-x == 0 {
-				return fmt.Errorf("%s[%d] is %v, want %v", g.Name, j, x, w)
-			}
-		}
-	}
-	return nil
-}
-
 func TestWhatIsNotFiniteIsNeverLost(t *testing.T) {
 	rng := optest.Rand(t)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
@@ -223,7 +206,7 @@ func TestWhatIsNotFiniteIsNeverLost(t *testing.T) {
 				want.Reference()
 				if err := run(poisoned, schedules[0], 0); err != nil {
 					t.Errorf("%s: %v", c.Name, err)
-				} else if err := keepsPoison(poisoned, want); err != nil {
+				} else if err := optest.KeepsPoison(poisoned, want); err != nil {
 					t.Errorf("%s: %v in %s: %v", c.Name, poison, o.Name, err)
 				}
 			}

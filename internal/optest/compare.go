@@ -143,3 +143,20 @@ func compareCopy(o *device.AdamW) error {
 	}
 	return nil
 }
+
+// KeepsPoison requires that what is not finite in want is not finite in got.
+func KeepsPoison(got, want device.Op) error {
+	wanted := device.Operands(want)
+	for i, g := range device.Operands(got) {
+		if !g.T.Type.Float() {
+			continue
+		}
+		for j := range int(g.T.Len) {
+			w, x := At(*wanted[i].T, j), At(*g.T, j)
+			if w-w != 0 && x-x == 0 {
+				return fmt.Errorf("%s[%d] is %v, want %v", g.Name, j, x, w)
+			}
+		}
+	}
+	return nil
+}
