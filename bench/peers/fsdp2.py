@@ -1,4 +1,4 @@
-"""Training steps with PyTorch's FSDP2, eager or compiled, as a task says: python fsdp2.py --task FILE [--compile] [--tuned].
+"""Training steps with PyTorch's FSDP2, eager or compiled, as a task says: python fsdp2.py --task FILE [--compile] [--tuned [products]].
 
 The step is what the FSDP2 tutorial and torchtitan do: transformers' model with SDPA, built on the
 meta device; each block and the rest a group of fully_shard; fp32 master weights, which in bf16 are
@@ -33,7 +33,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", required=True, help="what to do, as gofsdp bench writes it")
     parser.add_argument("--compile", action="store_true", help="torch.compile each block and the loss")
-    parser.add_argument("--tuned", action="store_true", help="with settings that a user does not have by default, see tuned.py")
+    parser.add_argument("--tuned", nargs="?", choices=["all", "products"], const="all", help="with settings that a user does not have by default, see tuned.py; all of them, or that of products alone")
     options = parser.parse_args()
 
     task = ranks.read_task(options.task)
@@ -41,7 +41,7 @@ def main():
     if options.compile:
         prepare_compiler()
     if options.tuned:
-        tuned.tune()
+        tuned.tune(keep=options.tuned == "all")
     world = case["ranks"]
     by_rank = ranks.run(train, world, task, case, options.compile)
 
