@@ -8,6 +8,7 @@ import (
 	"github.com/gofsdp/gofsdp/data"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/launcher"
+	"github.com/gofsdp/gofsdp/nccl"
 	"github.com/gofsdp/gofsdp/train"
 )
 
@@ -30,7 +31,10 @@ type Scaling struct {
 	Workers   int           `yaml:"num_workers" default:"1" min:"1" max:"65536" help:"Ranks: processes that train together, each with a part of every batch."`
 	Nodes     int           `yaml:"nodes" default:"1" min:"1" max:"65536" help:"Nodes that the ranks are on, the same number on each; all are processes of this machine, with an agent for each node."`
 	Sharding  fsdp.Sharding `yaml:"sharding" help:"What several ranks share, and how."`
-	Transport string        `yaml:"transport" default:"auto" enum:"auto,shared,tcp" help:"How ranks of one node reach each other: by shared memory or over TCP; auto shares memory where the system has it, which is Linux. Ranks of different nodes always use TCP."`
+	Device    string        `yaml:"device" default:"auto" enum:"auto,cpu,cuda,sim" help:"What computes: the cpu; cuda, an NVIDIA GPU for each rank, its node's by the rank's place on it; or sim, simulated GPUs, which are for tests and only in a program that was built with them (go build -tags sim). auto takes GPUs where every rank's machine has one for it, CPUs where none has, and refuses a mixture."`
+	Graphs    string        `yaml:"graphs" default:"auto" enum:"auto,on,off" help:"Hand a GPU the operations between two waits as one CUDA graph, which costs the host less than one by one; auto does."`
+	NCCL      nccl.Settings `yaml:"nccl" help:"How ranks on GPUs reach each other, which they do by NVIDIA's NCCL."`
+	Transport string        `yaml:"transport" default:"auto" enum:"auto,shared,tcp" help:"How ranks of one node reach each other on CPUs: by shared memory or over TCP; auto shares memory where the system has it, which is Linux. Ranks of different nodes always use TCP."`
 	Threads   int           `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads of each rank that compute; 0 divides all cores that the process may use among the ranks. The number changes no result."`
 	BindCores bool          `yaml:"bind_cores" default:"true" help:"Give each rank cores of its own where the threads of a node's ranks are as many as its cores. Turn it off where other programs compute, too."`
 	ISA       string        `yaml:"isa" default:"auto" enum:"auto,generic,avx2,avx512,avx512bf16" help:"Instruction set of the kernels; auto takes the best of the machine."`

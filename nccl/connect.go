@@ -158,7 +158,7 @@ func (c *Comm) asked(network string) string {
 	if network == "" {
 		return ""
 	}
-	return fmt.Sprintf("nccl.require demands the network %s: its plugin (aws-ofi-nccl, libnccl-net.so) must be on LD_LIBRARY_PATH, and see an EFA device", network)
+	return fmt.Sprintf("scaling.nccl.require demands the network %s: its plugin (aws-ofi-nccl, libnccl-net.so) must be on LD_LIBRARY_PATH, and see an EFA device", network)
 }
 
 // refused makes an error of a result.

@@ -108,7 +108,7 @@ func TestADemandedNetworkThatIsNotThereIsAnError(t *testing.T) {
 		var told *nccl.Error
 		if !errors.As(err, &told) || told.Call != "ncclCommInitRankConfig" || told.Name != "ncclInvalidUsage" ||
 			!strings.Contains(err.Error(), `Failed to initialize any NET plugin: "Libfabric" is demanded`) ||
-			!strings.Contains(err.Error(), "nccl.require demands the network Libfabric") {
+			!strings.Contains(err.Error(), "scaling.nccl.require demands the network Libfabric") {
 			t.Errorf("%v", err)
 		}
 	}

@@ -37,8 +37,8 @@ var parts = map[string]part{
 	"launcher":   {[]string{"record"}, "it starts processes, and knows no tensors"},
 	"ray":        {[]string{"launcher"}, "it is one way to place agents"},
 	"config": {
-		[]string{"train", "data", "model", "fsdp", "checkpoint", "launcher", "ray", "record"},
-		"it composes settings, and chooses no implementation",
+		[]string{"train", "data", "model", "fsdp", "checkpoint", "launcher", "ray", "record", "nccl"},
+		"it composes settings, those of nccl too, and chooses no implementation",
 	},
 
 	"bench":          {[]string{"config", "train", "cpu", "cuda", "nccl", "collective", "ray"}, "it measures everything but the command line"},
