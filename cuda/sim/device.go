@@ -5,6 +5,8 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 )
 
 // Device describes one simulated GPU.
@@ -131,6 +133,12 @@ func (d *Device) capability() int {
 // bus returns the place on the PCI bus of the device that is n-th of a machine.
 func (d *Device) bus(n int) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", d.Attributes[attributePCIDomain], d.attribute(attributePCIBus, n), d.Attributes[attributePCIDevice])
+}
+
+// busID is that place as NCCL has it: the digits of bus as one number.
+func (d *device) busID() uint64 {
+	n, _ := strconv.ParseUint(strings.NewReplacer(":", "", ".", "").Replace(d.bus(d.number)), 16, 64) // digits are all there is
+	return n
 }
 
 // attribute returns one attribute of the n-th device; each stands on a bus of its own unless it says where.

@@ -32,14 +32,7 @@ func give[T any](to *T, value T) error {
 //export sim_ncclGetVersion
 func sim_ncclGetVersion(version *C.int) C.ncclResult_t {
 	return C.ncclResult_t(inNCCL("ncclGetVersion", func(m *Machine) error {
-		v := m.nccl.version
-		if v == 0 {
-			v = m.config.NCCL.Version
-		}
-		if v == 0 {
-			v = 22907
-		}
-		return give(version, C.int(v))
+		return give(version, C.int(m.ncclVersion()))
 	}))
 }
 
@@ -49,7 +42,11 @@ func sim_ncclGetUniqueId(id *C.ncclUniqueId) C.ncclResult_t {
 		if id == nil {
 			return give((*int)(nil), 0)
 		}
-		return give((*[128]byte)(unsafe.Pointer(id)), m.newID())
+		made, err := m.newID()
+		if err != nil {
+			return err
+		}
+		return give((*[128]byte)(unsafe.Pointer(id)), made)
 	}))
 }
 
@@ -144,7 +141,7 @@ func sim_ncclGetLastError(C.uintptr_t) *C.char {
 
 // inCollective runs a collective.
 func inCollective(handle, stream C.uintptr_t, a collectiveCall) C.ncclResult_t {
-	return C.ncclResult_t(inNCCL(a.call, func(m *Machine) error { return m.collective(uintptr(handle), uintptr(stream), a) }))
+	return C.ncclResult_t(inNCCL(a.Call, func(m *Machine) error { return m.collective(uintptr(handle), uintptr(stream), a) }))
 }
 
 //export sim_ncclAllGather

@@ -135,6 +135,7 @@ func Start(c Config) (*Machine, error) {
 func (m *Machine) Close() {
 	m.endComms()
 	m.working.Wait()
+	m.closeHub()
 	running.CompareAndSwap(m, nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()

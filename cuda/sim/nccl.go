@@ -3,32 +3,44 @@
 package sim
 
 import (
-	"encoding/binary"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
 )
 
 // NCCL says how the simulated NCCL is. Its communicators join devices of one
-// machine: goroutines or threads of one process. What a collective does it does
-// in its streams, once the streams of all ranks have come to it; sums are made in
-// the order of ranks, in fp32 for bf16.
+// machine and of others: goroutines or threads of one process, and processes of
+// one computer, each with a machine of its own. The process that made the unique
+// id brings them together (hub), and so must live as long as the communicator;
+// with NCCL until all have joined. What a collective does it does in its streams,
+// once the streams of all ranks have come to it; sums are made in the order of
+// ranks, in fp32 for bf16.
 //
 // Where it is stricter than NCCL, on purpose: a thread must have the context of
 // the communicator's device; addresses are checked, as with NCCL_CHECK_POINTERS;
 // a communicator is used on one thread at a time; ranges that overlap where NCCL
 // does not say that they may are reported, and so are ranks that do not do the
-// same, which both are told as an error of usage later.
+// same, which all are told as an error of usage later.
 //
 // What is refused by name, as ncclInvalidUsage: reductions other than sums, and
 // types other than int32, float32, float64 and bfloat16, and communicators that
-// are made within a group. Ranks in several processes are for later.
+// are made within a group.
 //
-// Where NCCL's documentation is silent, it was decided: a peer that is aborted
-// leaves the others waiting; a collective after ncclCommFinalize is
-// ncclInvalidUsage, a second Finalize ncclInvalidArgument.
+// As in NCCL two ranks are on one GPU where host and place on the PCI bus are the
+// same, and NCCL_HOSTID stands for the host where it is set: so processes on one
+// computer can be several nodes.
+//
+// Where NCCL's documentation is silent, or leaves it open, it was decided: a peer
+// that is aborted or leaves in order leaves the others waiting; one that dies is
+// ncclRemoteError, at once. NCCL promises neither: of a death it tells where the
+// connection goes over a network, and in one host nothing at all (its authors in
+// NCCL's issue 279), so a caller needs a deadline of its own as well. A collective
+// after ncclCommFinalize is ncclInvalidUsage, a second Finalize ncclInvalidArgument.
 type NCCL struct {
 	Version int      // what ncclGetVersion says; 0: 22907
 	Polls   int      // how often a call that does not block is said to be under way; 0: twice
@@ -80,10 +92,11 @@ func deny(r NCCLResult, format string, args ...any) error {
 type ncclState struct {
 	version int // 0: as configured
 	last    string
-	ids     int
-	groups  map[[128]byte]*commGroup
+	hub     *hub // nil until the first unique id
 	comms   map[uintptr]*comm
 	batches map[int]*batch // by thread
+
+	listening sync.WaitGroup // for the hubs of comms
 }
 
 // SetNCCLVersion changes what ncclGetVersion says from now on.
@@ -93,14 +106,14 @@ func (m *Machine) SetNCCLVersion(v int) {
 	m.nccl.version = v
 }
 
-// Disconnect is the end of the process of a rank, as its peers see it: theirs is
-// a remote error in all communicators that it is in.
+// Disconnect is the end of the process of a rank, as its peers on this machine see it: theirs is a remote error
+// in all communicators that it is in.
 func (m *Machine) Disconnect(rank int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.nccl.comms {
-		if c.group.has(rank) && c.rank != rank {
-			c.group.fault(c, NCCLRemoteError)
+		if rank < c.ranks && rank != c.rank {
+			c.fault(NCCLRemoteError, fmt.Sprintf("rank %d has been disconnected", rank))
 		}
 	}
 }
@@ -108,10 +121,24 @@ func (m *Machine) Disconnect(rank int) {
 // endComms ends all communicators, so that nothing waits for a peer any more.
 func (m *Machine) endComms() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.nccl.comms {
-		c.end()
+	all := slices.Collect(maps.Values(m.nccl.comms))
+	m.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, c := range all {
+		ends.Go(c.end)
 	}
+	ends.Wait()
+}
+
+// closeHub ends what others of this machine's unique ids need, and waits for all that speaks with hubs.
+func (m *Machine) closeHub() {
+	m.mu.Lock()
+	h := m.nccl.hub
+	m.mu.Unlock()
+	if h != nil {
+		h.close()
+	}
+	m.nccl.listening.Wait()
 }
 
 // kindComm is the kind of communicators' handles.
@@ -152,41 +179,19 @@ func inNCCL(call string, f func(m *Machine) error) NCCLResult {
 var errInProgress = errors.New("in progress")
 
 // newID is ncclGetUniqueId.
-func (m *Machine) newID() (id [128]byte) {
-	m.nccl.ids++
-	copy(id[:], "sim unique id ")
-	binary.LittleEndian.PutUint64(id[120:], uint64(m.nccl.ids))
-	if m.nccl.groups == nil {
-		m.nccl.groups = map[[128]byte]*commGroup{}
+func (m *Machine) newID() ([128]byte, error) {
+	if m.nccl.hub == nil {
+		h, err := openHub(m.refuse)
+		if err != nil {
+			return [128]byte{}, err
+		}
+		m.nccl.hub = h
 	}
-	m.nccl.groups[id] = &commGroup{m: m, ready: make(chan struct{}), rounds: map[int]*round{}}
-	return id
+	return m.nccl.hub.newID(), nil
 }
 
-// comm is one rank's end of a communicator.
-type comm struct {
-	m        *Machine
-	ctx      *context
-	group    *commGroup
-	rank     int
-	handle   uintptr
-	name     string
-	blocking bool
-
-	polls     int             // answers "in progress" that are to come
-	then      func() error    // what is done after them
-	finalized bool            // ncclCommFinalize has been called
-	tail      <-chan struct{} // closed when its newest collective has ended
-	stopped   chan struct{}   // closed when it has been aborted or destroyed
-	stop      sync.Once
-
-	// Under the group's mutex.
-	async   NCCLResult
-	started int // collectives that have begun in a stream
-}
-
-// end makes everything that waits for others stop waiting.
-func (c *comm) end() { c.stop.Do(func() { close(c.stopped); c.group.withdraw(c) }) }
+// ncclVersion is ncclGetVersion.
+func (m *Machine) ncclVersion() int { return cmp.Or(m.nccl.version, m.config.NCCL.Version, 22907) }
 
 // commConfig is what matters of an ncclConfig_t.
 type commConfig struct {
@@ -229,37 +234,51 @@ func (m *Machine) join(ranks int, id [128]byte, rank int, config commConfig) (*c
 	if ctx == nil || ctx.retained == 0 {
 		return nil, deny(NCCLUnhandledCudaError, "the thread has no current context, and so no device")
 	}
-	g := m.nccl.groups[id]
-	if g == nil {
-		return nil, deny(NCCLSystemError, "nobody listens where this unique id says")
-	}
 	if m.nccl.batches[syscall.Gettid()] != nil {
 		return nil, deny(NCCLInvalidUsage, "a communicator in a group")
 	}
-	c := &comm{m: m, ctx: ctx, group: g, rank: rank, handle: m.handle(kindComm), blocking: config.blocking == 1, tail: closed, stopped: make(chan struct{})}
-	c.name = fmt.Sprintf("communicator %d, %q, rank %d of %d", number(c.handle), config.name, rank, ranks)
-	if err := g.join(c, ranks); err != nil {
-		return nil, err
+	c := &comm{
+		m: m, ctx: ctx, rank: rank, ranks: ranks, handle: m.handle(kindComm), blocking: config.blocking == 1, tail: closed,
+		stopped: make(chan struct{}), known: make(chan struct{}), answer: make(chan news, 1), turn: make(chan struct{}, 1),
 	}
+	c.name = fmt.Sprintf("communicator %d, %q, rank %d of %d", number(c.handle), config.name, rank, ranks)
 	if m.nccl.comms == nil {
 		m.nccl.comms = map[uintptr]*comm{}
 	}
 	m.nccl.comms[c.handle] = c
+	hub, who := m.nccl.hub, hello{ID: id, Version: m.ncclVersion(), Ranks: ranks, Rank: rank, Host: hostID(), Bus: ctx.device.busID()}
+	m.mu.Unlock()
+	err := c.enter(hub, who)
+	if err == nil && c.blocking {
+		select {
+		case <-c.known:
+		case <-c.stopped:
+		}
+	}
+	m.mu.Lock()
+	if err == nil && c.blocking {
+		if r := c.state(); r != NCCLSuccess {
+			err = deny(r, "%s: %s", c.name, c.reason())
+		}
+	}
+	if err != nil {
+		_ = c.abort() // cannot fail
+		return nil, err
+	}
 	if !c.blocking {
 		c.polls = m.polls()
 		return c, errInProgress
 	}
-	m.mu.Unlock()
-	select {
-	case <-g.ready:
-	case <-c.stopped:
-	}
-	m.mu.Lock()
-	if r := g.state(c); r != NCCLSuccess {
-		_ = c.abort() // cannot fail
-		return nil, deny(r, "%s: %s", c.name, g.reason())
-	}
 	return c, nil
+}
+
+// hostID is what machines differ in, as NCCL's getHostHash has it.
+func hostID() string {
+	if id := os.Getenv("NCCL_HOSTID"); id != "" {
+		return id
+	}
+	name, _ := os.Hostname() // without one all processes are on one host, as they are
+	return name
 }
 
 // polls is how often a call that does not block is said to be under way.
@@ -283,7 +302,7 @@ func (m *Machine) comm(handle uintptr) (*comm, error) {
 
 // asyncError is ncclCommGetAsyncError: also what moves a call on that does not block.
 func (c *comm) asyncError() NCCLResult {
-	if r := c.group.state(c); r != NCCLSuccess {
+	if r := c.state(); r != NCCLSuccess {
 		return r
 	}
 	if c.polls > 0 {
@@ -296,7 +315,7 @@ func (c *comm) asyncError() NCCLResult {
 		} else if err != nil {
 			c.m.refuse("a call that does not block", err)
 			c.m.nccl.last = err.Error()
-			c.group.fault(c, NCCLUnhandledCudaError)
+			c.fault(NCCLUnhandledCudaError, err.Error())
 			return NCCLUnhandledCudaError
 		}
 		c.then = nil
@@ -306,9 +325,9 @@ func (c *comm) asyncError() NCCLResult {
 
 // ready is ncclCommEnsureReady: the last call must be through.
 func (c *comm) ready() error {
-	switch r := c.group.state(c); {
+	switch r := c.state(); {
 	case r != NCCLSuccess && r != NCCLInProgress:
-		return deny(r, "%s: %s", c.name, c.group.reason())
+		return deny(r, "%s: %s", c.name, c.reason())
 	case r == NCCLInProgress || c.polls > 0 || c.then != nil:
 		return deny(NCCLInvalidArgument, "%s: attempt to use it before the previous operation returned ncclSuccess", c.name)
 	}
@@ -358,8 +377,10 @@ func (c *comm) destroy() error {
 
 // abort is ncclCommAbort.
 func (c *comm) abort() error {
-	c.end()
 	delete(c.m.nccl.comms, c.handle)
+	c.m.mu.Unlock()
+	defer c.m.mu.Lock()
+	c.end()
 	return nil
 }
 

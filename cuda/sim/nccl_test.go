@@ -355,7 +355,7 @@ func TestACommunicatorIsRefusedByWhatIsWrongWithIt(t *testing.T) {
 	r.says(init(2, id, 1, nil), sim.NCCLInProgress)
 	r.settled(0, sim.NCCLInvalidUsage)
 	r.says(r.AllReduce(0, 0, 1, f32, 0, r.comms[0], r.stream), sim.NCCLInvalidUsage)
-	r.why("Duplicate GPU detected: rank 0 and rank 1 both on CUDA device 0")
+	r.why("Duplicate GPU detected: rank 0 and rank 1 both on CUDA device 31000")
 	r.does(r.CommAbort(first))
 	r.does(r.CommAbort(r.comms[0]))
 	// Ranks that do not agree on their number wait for ever.

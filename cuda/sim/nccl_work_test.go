@@ -42,7 +42,7 @@ func TestRanksThatDoNotDoTheSameAreTold(t *testing.T) {
 			r.does(r.CommAbort(r.comms[0]))
 			r.does(r.CommAbort(r.comms[1]))
 			r.m.Wait()
-			if all := r.m.Faults(); len(all) != 1 || !strings.Contains(all[0].Error(), "message truncated: collective 0 is ncclAllReduce of 1 of type 7") {
+			if all := r.m.Faults(); len(all) != 2 || !strings.Contains(all[0].Error(), "message truncated: collective 0 is ncclAllReduce of 1 of type 7") {
 				t.Errorf("%v", all)
 			}
 			r.on(0)
@@ -150,7 +150,14 @@ func TestACollectiveIsReportedThatIsNotInPlaceOrOfNothingWritten(t *testing.T) {
 		r.started(k, r.AllReduce(at[k], at[k], 1, i32, 0, r.comms[k], r.streams[k]))
 	}
 	r.ok(r.MemFree(at[1]))
+	before := len(r.m.Faults())
 	release()
+	for tries := 0; len(r.m.Faults()) == before && tries < 10000; tries++ {
+		time.Sleep(time.Millisecond)
+	}
+	r.on(0)
+	r.want(r.StreamQuery(r.streams[0]), sim.NotReady) // who does not come leaves the others waiting
+	r.does(r.CommAbort(r.comms[0]))
 	r.fault(sim.IllegalAddress, "was freed while work that uses it was queued")
 }
 
