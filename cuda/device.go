@@ -31,8 +31,11 @@ type gpu struct {
 	queue   chan command
 	ended   chan struct{} // closed when the thread has ended
 
-	users  sync.RWMutex // held to read by whoever needs the thread or the context for now
-	closed bool         // under users
+	gate   sync.Mutex     // of closed
+	closed bool           // nobody may come any more
+	users  sync.WaitGroup // who needs the thread or the context for now
+	alive  sync.RWMutex   // held to read by who asks an event, for as long as that takes
+	gone   bool           // under alive: there is no context any more
 
 	// Of the thread alone, from here on.
 	filling   C.CUstream // zeroes new memory
@@ -122,14 +125,23 @@ func (g *gpu) serve() {
 // Do runs f on the thread of the device, with the GPU's context current, behind what is queued: for
 // libraries that take the device from the thread, such as NCCL. F must not use the device or its streams.
 func (g *gpu) Do(f func() error) error {
-	g.users.RLock()
-	defer g.users.RUnlock()
-	if g.closed {
+	if !g.enter() {
 		return fmt.Errorf("cuda: %s is closed", g.name)
 	}
+	defer g.users.Done()
 	answer := make(chan error, 1)
 	g.queue <- command{call: func() { answer <- f() }}
 	return <-answer
+}
+
+// enter lets in who needs the thread or the context, and is to call users.Done; false once the device is closing.
+func (g *gpu) enter() bool {
+	g.gate.Lock()
+	defer g.gate.Unlock()
+	if !g.closed {
+		g.users.Add(1)
+	}
+	return !g.closed
 }
 
 // failed makes an error of a result, nil of success.
@@ -300,19 +312,37 @@ func (g *gpu) NewEvent() device.Event {
 	return e
 }
 
-// Close implements device.Device: it waits for what is queued and for who waits. Its error is the first.
+// Close implements device.Device: it waits for what is queued and for who waits, and lets nobody else come. Its
+// error is the first. Events can be asked meanwhile: what ends a hung collective, and so a wait for it, does.
 func (g *gpu) Close() (err error) {
-	g.users.Lock()
-	if g.closed {
-		g.users.Unlock()
+	g.gate.Lock()
+	before := g.closed
+	g.closed = true
+	g.gate.Unlock()
+	if before {
 		return nil
 	}
-	g.closed = true
-	g.users.Unlock()
-	g.queue <- command{call: func() { err = g.shut() }}
+	g.users.Wait()
+	g.queue <- command{call: func() {
+		err = g.drain()
+		g.alive.Lock()
+		defer g.alive.Unlock()
+		g.gone = true
+		if shut := g.shut(); err == nil {
+			err = shut
+		}
+	}}
 	close(g.queue)
 	<-g.ended
 	return err
+}
+
+// drain waits for all that the GPU has to do.
+func (g *gpu) drain() error {
+	if g.context == nil {
+		return nil
+	}
+	return g.failed(C.call_cuCtxSynchronize(g.driver.table), "cuCtxSynchronize")
 }
 
 // shut gives everything back that there is, also of a device that was not opened to the end.
@@ -326,7 +356,6 @@ func (g *gpu) shut() (first error) {
 			first = err
 		}
 	}
-	keep(C.call_cuCtxSynchronize(table), "cuCtxSynchronize")
 	for _, s := range g.streams {
 		if err := s.blas.close(g); first == nil {
 			first = err

@@ -27,7 +27,7 @@ type listed struct {
 // LaunchAll queues a list of operations. With Options.Graphs the list becomes a CUDA graph when it is
 // launched for the second time, and is one call of the driver from then on; an operation that has changed
 // makes it anew. The slice is what a list is known by: it stays what it is as long as the device. What a
-// Native starts must not change.
+// Native starts must not change, and one that is Watched is refused.
 func (s *stream) LaunchAll(ops []device.Op) {
 	if len(ops) > 0 {
 		s.gpu.queue <- command{stream: s, ops: ops}
@@ -43,6 +43,9 @@ func (s *stream) performAll(ops []device.Op) {
 	key := listed{s, &ops[0], len(ops)}
 	l := g.graphs[key]
 	if !g.options.Graphs || g.options.Synchronous || l == nil {
+		if s.err = s.unwatched(ops); s.err != nil {
+			return
+		}
 		// A list that is launched only once is not worth a graph.
 		for _, op := range ops {
 			s.perform(op)
@@ -64,6 +67,20 @@ func (s *stream) performAll(ops []device.Op) {
 	if r := C.call_cuGraphLaunch(g.driver.table, l.exec, s.handle); r != 0 {
 		s.err = s.failed(r, "cuGraphLaunch", s.since())
 	}
+}
+
+// unwatched refuses a list that would hide an operation in a graph from what watches over it. NCCL also keeps a
+// communicator for as long as there are graphs with its collectives, so it could not be left before them.
+func (s *stream) unwatched(ops []device.Op) error {
+	if !s.gpu.options.Graphs {
+		return nil
+	}
+	for _, op := range ops {
+		if _, ok := op.(Watched); ok {
+			return fmt.Errorf("stream %s: %s cannot be in a list of operations that becomes a graph: launch it by itself", s.name, device.Name(op))
+		}
+	}
+	return nil
 }
 
 // still says whether the list is what it was when it was captured.

@@ -87,11 +87,10 @@ func (s *stream) own(e device.Event) *event {
 // Sync implements device.Stream. It waits on the caller's thread, so other streams go on.
 func (s *stream) Sync() error {
 	g := s.gpu
-	g.users.RLock()
-	defer g.users.RUnlock()
-	if g.closed {
+	if !g.enter() {
 		return fmt.Errorf("stream %s: its device is closed", s.name)
 	}
+	defer g.users.Done()
 	g.queue <- command{stream: s}
 	a := <-s.answers
 	if s.broken != nil {
@@ -210,15 +209,15 @@ type event struct {
 }
 
 // Done implements device.Event. What the driver has lost, by a fault on the device, counts as done. While
-// the device is closing it says no, afterwards yes.
+// the device gives everything back it says no, afterwards yes.
 func (e *event) Done() bool {
-	if !e.gpu.users.TryRLock() {
+	if !e.gpu.alive.TryRLock() {
 		return false
 	}
-	defer e.gpu.users.RUnlock()
+	defer e.gpu.alive.RUnlock()
 	turn := e.recorded.Load()
 	switch {
-	case turn == 0 || e.gpu.closed:
+	case turn == 0 || e.gpu.gone:
 		return true
 	case e.issued.Load() < turn:
 		return false
