@@ -45,6 +45,7 @@ type Comm struct {
 	mu               sync.Mutex // of all that follows
 	handle           C.ncclComm_t
 	err              error // why it is broken
+	held             bool  // NCCL does not let go of it
 	flight           [flightLen]started
 	first, under     int // the oldest one's place in flight, and how many there are
 	issued, finished int // collectives
@@ -145,7 +146,8 @@ func (c *Comm) agreement() []device.Op {
 }
 
 // Close leaves the group, once nothing is under way: all ranks must, or the deadline passes. It is to be called
-// before the device's. A communicator that is broken is left at once.
+// before the device's. A communicator that is broken is left at once. Where NCCL does not let go of it, the error
+// is errHeld, and its memory stays: the process has to end.
 func (c *Comm) Close() error {
 	if c.end != nil {
 		close(c.done)
@@ -155,15 +157,32 @@ func (c *Comm) Close() error {
 	if c.Err() == nil {
 		err = c.finish()
 	}
-	c.abandon()
-	return errors.Join(err, c.release())
+	return errors.Join(err, c.depart())
 }
+
+// depart aborts what there is still, and gives the memory back.
+func (c *Comm) depart() error {
+	c.abandon()
+	c.mu.Lock()
+	held := c.held
+	c.mu.Unlock()
+	if held {
+		return fmt.Errorf("%s: %w", c.where, errHeld)
+	}
+	return c.release()
+}
+
+// errHeld is a communicator that stays.
+var errHeld = errors.New("NCCL was told to abort the communicator and has not done so within the deadline, as it may where a peer has not aborted its end; this process has to end")
 
 // finish lets NCCL complete what is under way, and gives the communicator back.
 func (c *Comm) finish() error {
 	table := c.library.table
 	step := func(call string, r C.ncclResult_t) error {
 		for began := time.Now(); r == inProgress; r = C.gofsdp_settle(table, c.handle) {
+			if err := c.Err(); err != nil {
+				return err
+			}
 			if time.Since(began) > c.deadline {
 				return fmt.Errorf("%s: %s: not ended after %v: %w", c.where, call, c.deadline, collective.ErrDeadline)
 			}
@@ -179,9 +198,10 @@ func (c *Comm) finish() error {
 		err = step("ncclCommFinalize", r)
 	}
 	if err == nil {
+		// It waits, also where other calls do not (blocking = 0), but after Finalize for nobody else.
 		err = c.device.Do(func() error { r = C.call_ncclCommDestroy(table, c.take()); return nil })
 	}
-	if err == nil && r != success && r != inProgress { // nothing may be asked of it any more
+	if err == nil && r != success { // nothing may be asked of it any more
 		err = c.library.failure(r, "ncclCommDestroy", c.where, nil)
 	}
 	return err
@@ -200,17 +220,35 @@ func (c *Comm) take() C.ncclComm_t {
 const patience = time.Second
 
 // abandon aborts the communicator, where there is one still: its kernels end, and what they have written is
-// nothing to rely on. A call on another thread may be held up by the GPU, whose queue is full of what waits for
-// a collective; one that does not wait for others (blocking = 0) may be aborted from here all the same.
+// nothing to rely on. It goes by no other thread: that of the device may be held up by the GPU, whose queue is
+// full of what waits for a collective. A call there gets patience; one that does not wait for others (blocking
+// = 0) may be aborted from here all the same.
+//
+// ncclCommAbort itself waits, whatever the communicator's blocking says (ncclAsyncLaunch in NCCL's group.cc):
+// its kernels are told at once, but its memory it frees when nothing on the GPU runs, and its threads when they
+// are done with their peers, which may be never (NCCL's issue 863). So it is left to itself after the deadline.
 func (c *Comm) abandon() {
 	locked := c.calls.TryLock()
 	for began := time.Now(); !locked && time.Since(began) < patience; locked = c.calls.TryLock() {
 		time.Sleep(time.Millisecond)
 	}
+	handle := c.take()
 	if locked {
-		defer c.calls.Unlock()
+		c.calls.Unlock() // without a handle there are no more calls
 	}
-	if handle := c.take(); handle != nil {
+	if handle == nil {
+		return
+	}
+	aborted := make(chan struct{})
+	go func() {
+		defer close(aborted)
 		C.call_ncclCommAbort(c.library.table, handle) // its result changes nothing: the handle is gone
+	}()
+	select {
+	case <-aborted:
+	case <-time.After(c.deadline):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.held = true
 	}
 }

@@ -82,8 +82,7 @@ func (l *Library) join(ctx context.Context, id UniqueID, name string, ranks []in
 	if err = c.init(ctx, id, set.network()); err == nil {
 		return c, nil
 	}
-	c.abandon()
-	return nil, errors.Join(err, c.release())
+	return nil, errors.Join(err, c.depart())
 }
 
 // prepare allocates: a slot of text for every rank, and an element for barriers; events for the watchdog; a

@@ -27,7 +27,7 @@ func (c *Comm) watch(end func(error)) {
 			case <-tick.C:
 			}
 			if err := c.look(); err != nil {
-				c.end(err)
+				c.end(err) // all at once: while one of a GPU's is left, the kernels of another may be waited for
 				c.abandon()
 				return
 			}
@@ -38,11 +38,11 @@ func (c *Comm) watch(end func(error)) {
 // look returns why the communicator is broken: by an error that NCCL has of earlier work, or because a
 // collective, whose turn in its stream has come, has waited for too long.
 func (c *Comm) look() error {
+	if err := c.Err(); err != nil {
+		return err // before anything is asked of the driver, which may be held up
+	}
 	if waited := c.waited(); waited > c.deadline {
 		return c.fail(nil, waited, fmt.Errorf("after %v it has not ended, and NCCL does not tell which of ranks %v did not come: %w", waited.Round(time.Millisecond), c.ranks, collective.ErrDeadline))
-	}
-	if err := c.Err(); err != nil {
-		return err
 	}
 	if !c.calls.TryLock() {
 		return nil // a call is under way, which finds errors itself
