@@ -8,6 +8,7 @@ type asyncCopy struct {
 	size  uint8
 	at    uint32 // offset in shared memory
 	group int32  // of those that its lane has committed
+	there bool   // the bytes are, as the launch is eager: only races are looked for
 	data  [16]byte
 }
 
@@ -30,7 +31,7 @@ func copyAsync(w *warp, in *inst, m uint32) {
 	size := uint64(in.size)
 	length := &w.r32[in.c]
 	w.compute(&w.aside64, in.form, in.a, in.off)
-	if !w.resolve(shared, m, size, true) {
+	if !w.resolve(shared, m, size, copies) {
 		return
 	}
 	to := w.address
@@ -51,7 +52,7 @@ func copyAsync(w *warp, in *inst, m uint32) {
 			part |= 1 << i
 		}
 	}
-	if whole != 0 && !w.resolve(global, whole, size, false) {
+	if whole != 0 && !w.resolve(global, whole, size, reads) {
 		return
 	}
 	if part != 0 && !w.readParts(part, size, length) {
@@ -68,13 +69,16 @@ func copyAsync(w *warp, in *inst, m uint32) {
 		case part>>i&1 != 0:
 			data = w.async.short[i]
 		}
-		if w.block.launch.Eager {
-			copy(unsafe.Slice(to[i], size), data[:size])
-			continue
-		}
 		at := uint32(uintptr(unsafe.Pointer(to[i])) - base)
-		w.block.written[at/64] &^= (1<<size - 1) << (at % 64)
-		w.async.copies = append(w.async.copies, asyncCopy{uint8(i), uint8(size), at, w.async.groups[i], data})
+		eager := w.block.launch.Eager
+		if eager {
+			copy(unsafe.Slice(to[i], size), data[:size])
+		} else {
+			w.block.written[at/64] &^= (1<<size - 1) << (at % 64)
+		}
+		if !eager || w.block.races != nil {
+			w.async.copies = append(w.async.copies, asyncCopy{uint8(i), uint8(size), at, w.async.groups[i], eager, data})
+		}
 	}
 }
 
@@ -92,7 +96,7 @@ func (w *warp) readParts(part uint32, size uint64, length *slot32) bool {
 		w.async.short[i] = [16]byte{}
 		for j := range length[i] {
 			w.aside64[i] = from[i] + uint64(j)
-			if !w.resolve(global, 1<<i, 1, false) {
+			if !w.resolve(global, 1<<i, 1, reads) {
 				return false
 			}
 			w.async.short[i][j] = *w.address[i]
@@ -122,6 +126,12 @@ func (w *warp) arriveAsync(m uint32, arrives func(c *asyncCopy) bool) {
 		c := &w.async.copies[i]
 		if m>>c.lane&1 == 0 || !arrives(c) {
 			kept = append(kept, *c)
+			continue
+		}
+		if w.block.races != nil {
+			w.block.races.landed(w, c)
+		}
+		if c.there {
 			continue
 		}
 		copy(w.block.memoryOf[c.at:], c.data[:c.size])

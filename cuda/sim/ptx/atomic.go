@@ -74,7 +74,7 @@ func decodeAtomic(d *decoder, in *inst) error {
 // atomics changes memory lane by lane, in the order of the launch.
 func (w *warp) atomics(in *inst, m uint32, n int, f func(old, b, c uint64) uint64) {
 	w.compute(&w.aside64, in.form, in.a, in.off)
-	if !w.resolve(in.space, m, uint64(n/8), false) {
+	if !w.resolve(in.space, m, uint64(n/8), changes) {
 		return
 	}
 	if in.space != shared {

@@ -61,6 +61,7 @@ type block struct {
 	order     []int
 	random    *rand.Rand
 	addresses uint64 // the first address past shared memory
+	races     *races // nil where they are not looked for
 }
 
 // meeting is a barrier with those who wait at it.
@@ -68,6 +69,7 @@ type meeting struct {
 	arrived  uint32 // threads
 	expected uint32
 	waiting  []*warp
+	epochs   [32]uint32 // of races: the times that were brought here
 	// what a bar.red combines
 	count    uint32
 	all, any bool
@@ -84,7 +86,10 @@ func (k *Kernel) block(l *Launch, m Memory) *block {
 	if !ok || b.shape != l.Block || b.addresses != uint64(sharedStart+size) {
 		b = k.newBlock(l, size)
 	}
-	b.launch, b.memory, b.limit, b.random = l, m, l.Limit, nil
+	b.launch, b.memory, b.limit, b.random, b.races = l, m, l.Limit, nil, nil
+	if l.Races {
+		b.races = newRaces(b)
+	}
 	if b.limit == 0 {
 		b.limit = 1<<63 - 1
 	}
@@ -102,7 +107,7 @@ func (k *Kernel) block(l *Launch, m Memory) *block {
 
 // keep keeps a block for a later launch, which has other memory.
 func (k *Kernel) keep(b *block) {
-	b.launch, b.memory = nil, nil
+	b.launch, b.memory, b.races = nil, nil, nil
 	for _, w := range b.warps {
 		w.recent = [len(w.recent)]*Region{}
 		w.address = [32]*byte{}
@@ -182,6 +187,9 @@ func (b *block) run(index uint64) *Fault {
 		uint32(index / uint64(l.Grid[0]) / uint64(l.Grid[1])),
 	}
 	clear(b.written)
+	if b.races != nil {
+		b.races.begin()
+	}
 	for i := range b.meetings {
 		b.meetings[i] = meeting{}
 	}
@@ -248,6 +256,9 @@ func (b *block) arrive(w *warp, id, threads uint32, wait bool) {
 	}
 	m.expected = threads
 	m.arrived += 32
+	if b.races != nil {
+		b.races.arrive(w.index, m)
+	}
 	if wait {
 		w.meeting = int(id)
 		m.waiting = append(m.waiting, w)
@@ -258,6 +269,9 @@ func (b *block) arrive(w *warp, id, threads uint32, wait bool) {
 	for _, o := range m.waiting {
 		o.meeting = noMeeting
 		o.finishReduction(m)
+		if b.races != nil {
+			b.races.leave(o, m)
+		}
 	}
 	*m = meeting{waiting: m.waiting[:0]}
 }

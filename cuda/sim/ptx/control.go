@@ -91,7 +91,11 @@ func decodeBarrier(d *decoder, in *inst) error {
 			return err
 		}
 		in.control = members
-		in.run = func(*warp, *inst, uint32) {}
+		in.run = func(w *warp, _ *inst, m uint32) {
+			if w.block.races != nil {
+				w.block.races.together(w.index, m)
+			}
+		}
 		return d.source(&in.e, args[0], 32)
 	case "sync", "arrive":
 		in.kind = reduceNothing

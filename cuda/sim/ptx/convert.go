@@ -289,20 +289,24 @@ func saturate(v uint64, n int, signed, sourceSigned bool) uint64 {
 func (d *decoder) convertHalf(in *inst, to, from string, how []string) error {
 	relu := slices.Contains(how, "relu")
 	for _, m := range how {
-		if m != "rn" && m != "relu" {
+		if m != "rn" && m != "rz" && m != "relu" {
 			return d.unknown()
 		}
 	}
+	cut := slices.Contains(how, "rz")
 	round := func(u uint32) uint32 {
 		f := math.Float32frombits(u)
 		if relu && f < 0 {
 			f = 0
 		}
+		if cut && f == f {
+			return math.Float32bits(f) >> 16
+		}
 		return toBF16(f)
 	}
 	in.run = run32
 	switch {
-	case to == "bf16x2" && from == "f32" && slices.Contains(how, "rn"):
+	case to == "bf16x2" && from == "f32" && (cut || slices.Contains(how, "rn")):
 		if err := d.count(3); err != nil {
 			return err
 		}
@@ -312,7 +316,7 @@ func (d *decoder) convertHalf(in *inst, to, from string, how []string) error {
 			}
 		}
 		return d.uniform(in, 32)
-	case to == "bf16" && from == "f32" && slices.Contains(how, "rn"):
+	case to == "bf16" && from == "f32" && (cut || slices.Contains(how, "rn")):
 		if err := d.count(2); err != nil {
 			return err
 		}

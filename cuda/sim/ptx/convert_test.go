@@ -171,6 +171,14 @@ func TestBF16RoundsToTheNearestEven(t *testing.T) {
 	for range 8 {
 		check(t, rng, instruction{"cvt.rn.bf16.f32", "hr", func(a, _, _ uint64) uint64 { return nearestBF16(f32(a)) }}, same)
 		check(t, rng, instruction{"cvt.rn.bf16x2.f32", "rrr", func(a, b, _ uint64) uint64 { return nearestBF16(f32(a))<<16 | nearestBF16(f32(b)) }}, same)
+		zero := func(a uint64) uint64 { // the nearest, or the one before it
+			if x := f32(a); x != x || math.Abs(f32(nearestBF16(x)<<16)) <= math.Abs(x) {
+				return nearestBF16(x)
+			}
+			return nearestBF16(f32(a)) - 1
+		}
+		check(t, rng, instruction{"cvt.rz.bf16.f32", "hr", func(a, _, _ uint64) uint64 { return zero(a) }}, same)
+		check(t, rng, instruction{"cvt.rz.bf16x2.f32", "rrr", func(a, b, _ uint64) uint64 { return zero(a)<<16 | zero(b) }}, same)
 		check(t, rng, instruction{"fma.rn.bf16", "hhhh", func(a, b, c uint64) uint64 {
 			x, y, z := f32(a<<16), f32(b<<16), f32(c<<16)
 			if r := x*y + z; r != r || math.IsInf(r, 0) {

@@ -12,7 +12,9 @@
 // of what is allocated, reads of what nobody has written, copies that nobody has
 // waited for, lanes that do not come to where they are waited for. What depends
 // on the order of blocks and warps, and on when copies arrive, shows where
-// launches in other orders give other bytes. Not seen are the roundings of a
+// launches in other orders give other bytes; accesses that no barrier puts in
+// order are found in any one order where Launch.Races is set, those of lanes of
+// one warp, which here run in step, too. Not seen are the roundings of a
 // device's approximations and matrix products, weak memory order, and time.
 //
 // Names and meanings are those of NVIDIA's "Parallel Thread Execution ISA" 8.2.

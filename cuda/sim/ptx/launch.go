@@ -86,6 +86,11 @@ type Launch struct {
 	// lane that issued it waits for them, and until then count as never written.
 	Eager bool
 
+	// Races finds accesses of two threads to the same bytes, one of them at least a
+	// store, that no barrier puts in order: faults of kind Race, whatever order the
+	// accesses had here. That takes a few times as long, and Workers is then 1.
+	Races bool
+
 	Workers int   // goroutines that run blocks; 0: as many as Go runs at once
 	Limit   int64 // the most instructions a warp may execute, against loops that never end; 0: no limit
 
@@ -135,10 +140,11 @@ const (
 	Divergent                    // barrier, shuffle, vote or matrix instruction that not all of its lanes reach
 	Deadlock                     // warps wait for each other
 	Endless                      // Launch.Limit is reached
+	Race                         // two accesses without an order, where Launch.Races looks for them
 	Undefined                    // anything else that PTX leaves undefined
 )
 
 // String names the kind.
 func (k Kind) String() string {
-	return [...]string{"", "out of bounds", "misaligned", "never written", "read-only", "divergent", "deadlock", "endless", "undefined"}[k]
+	return [...]string{"", "out of bounds", "misaligned", "never written", "read-only", "divergent", "deadlock", "endless", "race", "undefined"}[k]
 }

@@ -165,7 +165,7 @@ func (w *warp) rows(in *inst, m uint32) bool {
 		return false
 	}
 	w.compute(&w.aside64, in.form, in.a, in.off)
-	return w.resolve(shared, allLanes>>(32-8*len(in.vec)), 16, false)
+	return w.resolve(shared, allLanes>>(32-8*len(in.vec)), 16, reads)
 }
 
 func loadMatrix(w *warp, in *inst, m uint32) {

@@ -56,7 +56,7 @@ func (w *warp) compute(a *[32]uint64, form, field int32, off uint64) {
 
 // resolve finds the bytes of w.aside64's addresses for the lanes of m, checks the
 // access, and sets w.address. It reports whether there was no fault.
-func (w *warp) resolve(s space, m uint32, size uint64, write bool) bool {
+func (w *warp) resolve(s space, m uint32, size uint64, how touch) bool {
 	a := &w.aside64
 	var odd uint64
 	if m == allLanes {
@@ -79,13 +79,13 @@ func (w *warp) resolve(s space, m uint32, size uint64, write bool) bool {
 	}
 	switch s {
 	case shared:
-		return w.resolveShared(m, size, write)
+		return w.resolveShared(m, size, how)
 	case global, constant:
-		return w.resolveGlobal(m, size, write)
+		return w.resolveGlobal(m, size, how)
 	case local:
 		return w.resolveLocal(m, size)
 	case param:
-		return w.resolveParam(m, size, write)
+		return w.resolveParam(m, size, how)
 	}
 	var of [5]uint32
 	for i := range a {
@@ -105,13 +105,13 @@ func (w *warp) resolve(s space, m uint32, size uint64, write bool) bool {
 		}
 		a[i] &^= windowMask
 	}
-	return (of[global] == 0 || w.resolveGlobal(of[global], size, write)) &&
-		(of[shared] == 0 || w.resolveShared(of[shared], size, write)) &&
+	return (of[global] == 0 || w.resolveGlobal(of[global], size, how)) &&
+		(of[shared] == 0 || w.resolveShared(of[shared], size, how)) &&
 		(of[local] == 0 || w.resolveLocal(of[local], size)) &&
-		(of[param] == 0 || w.resolveParam(of[param], size, write))
+		(of[param] == 0 || w.resolveParam(of[param], size, how))
 }
 
-func (w *warp) resolveShared(m uint32, size uint64, write bool) bool {
+func (w *warp) resolveShared(m uint32, size uint64, how touch) bool {
 	b := w.block
 	last := b.addresses - sharedStart - size // may wrap below zero, to a size that the next check catches
 	if b.addresses-sharedStart < size {
@@ -132,7 +132,7 @@ func (w *warp) resolveShared(m uint32, size uint64, write bool) bool {
 		}
 		mask := ones << (o % 64)
 		word := &b.written[o/64]
-		if write {
+		if how == writes || how == copies {
 			*word |= mask
 		} else if *word&mask != mask {
 			w.fail(NeverWritten, i, "lane %d reads %d bytes of shared memory at offset %d that %s", i, size, o, b.whyUnwritten(o, size))
@@ -141,7 +141,7 @@ func (w *warp) resolveShared(m uint32, size uint64, write bool) bool {
 		}
 		w.address[i] = (*byte)(unsafe.Add(base, o))
 	}
-	return true
+	return b.races == nil || b.races.sharedAccess(w, m, size, how)
 }
 
 // whyUnwritten says why bytes of shared memory count as never written.
@@ -156,7 +156,7 @@ func (b *block) whyUnwritten(o, size uint64) string {
 	return "nothing has written"
 }
 
-func (w *warp) resolveGlobal(m uint32, size uint64, write bool) bool {
+func (w *warp) resolveGlobal(m uint32, size uint64, how touch) bool {
 	ones := uint64(1)<<size - 1
 	r := w.recent[0]
 	for i := range w.aside64 {
@@ -165,7 +165,7 @@ func (w *warp) resolveGlobal(m uint32, size uint64, write bool) bool {
 		}
 		v := w.aside64[i]
 		if r == nil || v-r.Base > uint64(len(r.Bytes))-size || uint64(len(r.Bytes)) < size {
-			if r = w.region(i, v, size, write); r == nil {
+			if r = w.region(i, v, size, how != reads); r == nil {
 				return false
 			}
 		}
@@ -174,7 +174,7 @@ func (w *warp) resolveGlobal(m uint32, size uint64, write bool) bool {
 			mask := ones << (o % 64)
 			word := &r.Written[o/64]
 			if have := atomic.LoadUint64(word); have&mask != mask {
-				if !write {
+				if how != writes {
 					w.fail(NeverWritten, i, "lane %d reads %d bytes at %#x, offset %d of %s, that nothing has written", i, size, v, o, r.Name)
 					w.fault.Address = v
 					return false
@@ -184,7 +184,7 @@ func (w *warp) resolveGlobal(m uint32, size uint64, write bool) bool {
 		}
 		w.address[i] = &r.Bytes[o]
 	}
-	return true
+	return w.block.races == nil || w.block.races.globalAccess(w, m, size, how)
 }
 
 // region returns the region that holds an access, nil after a fault.
@@ -245,7 +245,7 @@ func (w *warp) resolveLocal(m uint32, size uint64) bool {
 	return true
 }
 
-func (w *warp) resolveParam(m uint32, size uint64, write bool) bool {
+func (w *warp) resolveParam(m uint32, size uint64, how touch) bool {
 	args := w.block.launch.Args
 	n := uint64(w.block.kernel.ArgsSize)
 	for i := range w.aside64 {
@@ -253,7 +253,7 @@ func (w *warp) resolveParam(m uint32, size uint64, write bool) bool {
 			continue
 		}
 		o := w.aside64[i]
-		if write {
+		if how != reads {
 			w.fail(ReadOnly, i, "lane %d writes to a parameter", i)
 			return false
 		}
@@ -270,7 +270,7 @@ func (w *warp) resolveParam(m uint32, size uint64, write bool) bool {
 // load reads elements into the registers in.vec.
 func load(w *warp, in *inst, m uint32) {
 	w.compute(&w.aside64, in.form, in.a, in.off)
-	if !w.resolve(in.space, m, uint64(int(in.size)*len(in.vec)), false) {
+	if !w.resolve(in.space, m, uint64(int(in.size)*len(in.vec)), reads) {
 		return
 	}
 	for j, r := range in.vec {
@@ -347,7 +347,7 @@ func (w *warp) loadElement(in *inst, r int32, off uintptr, m uint32) {
 // store writes the registers in.vec.
 func store(w *warp, in *inst, m uint32) {
 	w.compute(&w.aside64, in.form, in.a, in.off)
-	if !w.resolve(in.space, m, uint64(int(in.size)*len(in.vec)), true) {
+	if !w.resolve(in.space, m, uint64(int(in.size)*len(in.vec)), writes) {
 		return
 	}
 	for j, r := range in.vec {
