@@ -66,7 +66,8 @@ func roundoff(typ device.DType) float64 {
 
 // Compare returns where got, which has run somewhere, differs from want, which
 // ran elsewhere from equal inputs. A number that bounds name may differ by what
-// they say plus its own roundoff; all else must be equal in all bits. Within
+// they say plus its own roundoff, in bf16 no more of them than rounding to nearest
+// lets differ; all else must be equal in all bits. Within
 // bounds a bf16 copy of parameters must have the bits that belong to got's own.
 // Scratch is not compared.
 func Compare(got, want device.Op, bounds Bounds) error {
@@ -107,10 +108,40 @@ func compare(got, want device.Tensor, bound []float64) error {
 		}
 	}
 	if wrong == 0 {
+		if want.Type == device.BF16 {
+			return roundings(gs, ws, bound)
+		}
 		return nil
 	}
 	return fmt.Errorf("%d of %d elements differ; [%d] is %v, want %v (%.3g times what is allowed)",
 		wrong, want.Len, at, gs[at], ws[at], worst)
+}
+
+// roundings requires that bf16 was rounded to nearest. A number that is computed
+// as much as its bound off is rounded to another neighbour if the middle between
+// two lies within the bound, which it does with a probability of bound over the
+// neighbours' distance at most. Six deviations of the sum of these, and three
+// where it is small, are room for chance; other roundings tip every second number.
+func roundings(gs, ws, bound []float64) error {
+	other, expected := 0, 0.0
+	for i, w := range ws {
+		if w-w != 0 {
+			continue
+		}
+		if gs[i] != w {
+			other++
+		}
+		share := 1.0
+		if w != 0 {
+			_, e := math.Frexp(w)
+			share = min(1, bound[i]/math.Ldexp(1, max(e-8, -133)))
+		}
+		expected += share
+	}
+	if allowed := expected + 6*math.Sqrt(expected) + 3; float64(other) > allowed {
+		return fmt.Errorf("%d of %d elements are not the nearest bf16, %.1f may be: they are rounded otherwise", other, len(ws), allowed)
+	}
+	return nil
 }
 
 func compareBits(got, want device.Tensor) error {

@@ -61,3 +61,33 @@ func TestCompareFindsOneElementThatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+func TestCompareFindsRoundingTowardsZero(t *testing.T) {
+	memory := NewMemory(t, Rand(t))
+	for _, n := range []int{50, 1000} {
+		op := &device.SwiGLU{Gate: memory.Normal(device.F32, n, 0, 1), Up: memory.Normal(device.F32, n, 0, 1), Out: memory.Blank(device.F32, n), N: n}
+		want := &device.SwiGLU{Gate: memory.Blank(device.BF16, n), Up: memory.Blank(device.BF16, n), Out: memory.Blank(device.BF16, n), N: n}
+		for i := range n { // the same inputs
+			Set(want.Gate, i, At(op.Gate, i))
+			Set(want.Up, i, At(op.Up, i))
+			Set(op.Gate, i, At(want.Gate, i))
+			Set(op.Up, i, At(want.Up, i))
+		}
+		bounds := memory.Bounds(want)
+		got := memory.Clone(want)
+		op.Reference()
+		want.Reference()
+		out := device.Operands(got)[2].T
+		for nearest, wrong := range map[bool]bool{true: false, false: true} {
+			for i, x := range op.Out.F32() {
+				out.BF16()[i] = uint16(math.Float32bits(x) >> 16)
+				if nearest {
+					out.BF16()[i] = device.ToBF16(x)
+				}
+			}
+			if err := Compare(got, want, bounds); (err != nil) != wrong {
+				t.Errorf("%d numbers, rounded to nearest %v: %v", n, nearest, err)
+			}
+		}
+	}
+}
