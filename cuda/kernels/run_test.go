@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -39,32 +40,40 @@ var modules sync.Map // name → func() (*ptx.Module, error)
 type schedule struct {
 	order ptx.Order
 	eager bool
+	races bool // are looked for: accesses that no barrier puts in order
 }
 
 // schedules are those that must all give the same bytes.
-var schedules = []schedule{{ptx.Forward, false}, {ptx.Reverse, true}, {ptx.Random, false}, {ptx.Random, true}}
+var schedules = []schedule{{ptx.Forward, false, false}, {ptx.Reverse, true, false}, {ptx.Random, false, true}, {ptx.Random, true, false}}
 
 // run executes op's launches on the interpreter, on op's own memory. What an
 // operation only writes counts as never written before, and must be written
 // whole.
 func run(op device.Op, s schedule, seed uint64) error {
+	how := ptx.Launch{Order: s.order, Eager: s.eager, Races: s.races, Seed: seed, Limit: 1 << 22}
+	if err := execute(op, how, interpreted); err != nil {
+		return fmt.Errorf("%v, eager %v, seed %d: %w", s.order, s.eager, seed, err)
+	}
+	return nil
+}
+
+// execute is run of the kernels that find returns.
+func execute(op device.Op, how ptx.Launch, find func(name string) (*ptx.Kernel, error)) error {
 	launches, err := Lower(op)
 	if err != nil {
 		return err
 	}
 	memory, outputs := regionsOf(op)
-	for i, l := range launches {
-		k, err := interpreted(l.Kernel)
+	for _, l := range launches {
+		k, err := find(l.Kernel)
 		if err != nil {
 			return err
 		}
-		err = k.Run(ptx.Launch{
-			Grid: l.Grid, Block: l.Block, Shared: int(l.Shared), Args: l.Args,
-			Order: s.order, Eager: s.eager, Seed: seed + uint64(i), Limit: 1 << 22,
-		}, memory)
-		if err != nil {
-			return fmt.Errorf("%v, eager %v, seed %d: %w", s.order, s.eager, seed, err)
+		how.Grid, how.Block, how.Shared, how.Args = l.Grid, l.Block, int(l.Shared), l.Args
+		if err := k.Run(how, memory); err != nil {
+			return err
 		}
+		how.Seed++
 	}
 	for _, r := range outputs {
 		for i := range r.Bytes {
@@ -117,6 +126,10 @@ func verify(memory optest.Memory, rng *rand.Rand, op device.Op, schedules ...sch
 
 // verifyCopies runs the copies that copyOf makes: not all lie as op itself does.
 func verifyCopies(memory optest.Memory, rng *rand.Rand, op device.Op, copyOf func(device.Op) device.Op, schedules ...schedule) error {
+	if recorder != nil {
+		recorder(copyOf(op), false)
+		return nil
+	}
 	bounds, want := memory.Bounds(op), memory.Clone(op)
 	want.Reference()
 	var first device.Op
@@ -136,6 +149,27 @@ func verifyCopies(memory optest.Memory, rng *rand.Rand, op device.Op, copyOf fun
 	}
 	return nil
 }
+
+// stops requires that one of op's kernels traps.
+func stops(op device.Op) error {
+	if recorder != nil {
+		recorder(op, true)
+		return nil
+	}
+	return trapped(run(op, schedules[0], 0))
+}
+
+// trapped returns an error unless err is a trap's.
+func trapped(err error) error {
+	var fault *ptx.Fault
+	if !errors.As(err, &fault) || fault.Kind != ptx.Undefined || !strings.Contains(fault.Text, "trap") {
+		return fmt.Errorf("%v, want a trap", err)
+	}
+	return nil
+}
+
+// recorder, where it is set, is given the operations that are to be verified, or to trap, instead of the kernels.
+var recorder func(op device.Op, traps bool)
 
 // shifted returns a copy of op whose operands begin one element after an
 // address that 16 bytes may be moved at.

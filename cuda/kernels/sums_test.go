@@ -217,6 +217,9 @@ func TestATargetOutsideOfTheVocabularyStopsTheKernel(t *testing.T) {
 	memory := optest.NewMemory(t, optest.Rand(t))
 	for _, wrong := range []int{-2, 33, math.MaxInt32, math.MinInt32} {
 		op := headLossOf(memory, device.BF16, 33, []int{0, wrong, 1}, false, func(int) float64 { return 1 })
+		if err := stops(op); err != nil {
+			t.Errorf("target %d: %v", wrong, err)
+		}
 		var fault *ptx.Fault
 		if err := run(op, schedules[0], 0); !errors.As(err, &fault) || fault.Kind != ptx.Undefined || fault.Block[0] != 1 {
 			t.Errorf("target %d: %v, want a trap in block 1", wrong, err)
