@@ -128,7 +128,7 @@ func benchOperations(m optest.Memory, rng *rand.Rand, typ device.DType) []device
 		&device.EmbedBackward{DOut: normal(wide), IDs: ids, DTable: single(benchVocab * benchDim), Rows: rows, Dim: benchDim, Vocab: benchVocab},
 		&device.BiasBackward{DOut: normal(wide), DBias: single(benchDim), M: rows, N: benchDim},
 		&device.ReduceSum{Srcs: []device.Tensor{normal(n), normal(n)}, Dst: normal(n), N: n},
-		&device.SumSquares{X: normal(n), Out: m.Blank(device.F64, 1), N: n},
+		&device.SumSquares{X: normal(n), Parts: m.Blank(device.F64, device.NormBlocks(n)), Out: m.Blank(device.F64, 1), N: n},
 		&device.CheckFinite{X: normal(n), Flag: m.Ints(1, func(int) int { return 0 }), N: n},
 		&device.AdamW{
 			Param: single(n), M: single(n), V: m.Floats(device.F32, n, func(int) float64 { return 0 }), Grad: zero(n),

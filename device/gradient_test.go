@@ -184,7 +184,7 @@ func TestQKNormRoPEsGradient(t *testing.T) {
 			f.QWeight, f.KWeight = m.Normal(F64, size, 1, 0.3), m.Normal(F64, size, 1, 0.3)
 			f.QRStd, f.KRStd = m.Blank(F64, q), m.Blank(F64, k)
 			b.Q, b.K, b.QWeight, b.KWeight, b.QRStd, b.KRStd = f.Q, f.K, f.QWeight, f.KWeight, f.QRStd, f.KRStd
-			b.Accumulate = between(0, 1) == 1
+			b.Parts, b.Accumulate = m.Blank(F64, QKNormParts(rows, heads)*2*size), between(0, 1) == 1
 			var baseQ, baseK []float64
 			b.DQWeight, baseQ = accumulator(m, size, b.Accumulate)
 			b.DKWeight, baseK = accumulator(m, size, b.Accumulate)

@@ -69,14 +69,20 @@ func (o *ReduceSum) Reference() {
 // split at multiples of it.
 const NormBlock = 1024
 
+// NormBlocks returns how many blocks of NormBlock elements n are, the last of
+// which may be shorter.
+func NormBlocks(n int) int { return (n + NormBlock - 1) / NormBlock }
+
 // SumSquares computes Out[0] = Σ x² in float64: blocks of NormBlock elements
 // each by itself, 16 interleaved partial sums (element i to sum i mod 16, added
 // in the order 0..15 at the block's end), then the blocks' sums in order. A NaN
 // or an infinity in X makes Out not finite. These bits are part of the
-// contract: every implementation on the host gives them.
+// contract: every implementation gives them, so one that has many cores keeps
+// the blocks' sums in Parts until it adds them.
 type SumSquares struct {
-	X   Tensor `op:"r"` // [N]
-	Out Tensor `op:"w"` // [1] F64
+	X     Tensor `op:"r"`       // [N]
+	Parts Tensor `op:"scratch"` // [NormBlocks(N)] F64
+	Out   Tensor `op:"w"`       // [1] F64
 
 	N int
 }
@@ -86,6 +92,7 @@ func (o *SumSquares) Check() error {
 	c := check(o)
 	c.positive("N", o.N)
 	c.tensor("X", o.X, false, o.N, F32, BF16, F64)
+	c.tensor("Parts", o.Parts, false, NormBlocks(o.N), F64)
 	c.tensor("Out", o.Out, false, 1, F64)
 	return c.err()
 }

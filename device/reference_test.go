@@ -258,8 +258,9 @@ func TestALossInChunksIsTheWholeLoss(t *testing.T) {
 
 func TestSumSquaresAddsSixteenLanesABlock(t *testing.T) {
 	rng := optest.Rand(t)
-	x := optest.NewMemory(t, rng).Normal(F32, 2*NormBlock+100, 0, 1)
-	op := &SumSquares{X: x, Out: optest.NewMemory(t, rng).Blank(F64, 1), N: int(x.Len)}
+	m := optest.NewMemory(t, rng)
+	x := m.Normal(F32, 2*NormBlock+100, 0, 1)
+	op := &SumSquares{X: x, Parts: m.Blank(F64, 3), Out: m.Blank(F64, 1), N: int(x.Len)}
 	mustRun(t, op)
 	want := 0.0
 	for _, block := range [][]float32{x.F32()[:NormBlock], x.F32()[NormBlock : 2*NormBlock], x.F32()[2*NormBlock:]} {
@@ -285,12 +286,12 @@ func TestSumSquaresDoesNotDependOnTheSplitAtBlocks(t *testing.T) {
 	m := optest.NewMemory(t, rng)
 	for _, typ := range []DType{F32, BF16, F64} {
 		n := int64(5*NormBlock + 1 + rng.IntN(NormBlock))
-		whole := &SumSquares{X: m.Normal(typ, int(n), 0, 1), Out: m.Blank(F64, 1), N: int(n)}
+		whole := &SumSquares{X: m.Normal(typ, int(n), 0, 1), Parts: m.Blank(F64, 6), Out: m.Blank(F64, 1), N: int(n)}
 		mustRun(t, whole)
-		total, out := 0.0, m.Blank(F64, 1)
+		total, part, out := 0.0, m.Blank(F64, 1), m.Blank(F64, 1)
 		for from := int64(0); from < n; from += NormBlock {
 			length := min(NormBlock, n-from)
-			mustRun(t, &SumSquares{X: whole.X.Slice(from, length), Out: out, N: int(length)})
+			mustRun(t, &SumSquares{X: whole.X.Slice(from, length), Parts: part, Out: out, N: int(length)})
 			total += out.F64()[0]
 		}
 		if got := whole.Out.F64()[0]; got != total {

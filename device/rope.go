@@ -106,24 +106,30 @@ func (r rotation) rotate(xs []float64, heads int, sign float64) {
 	}
 }
 
+// QKNormParts returns in how many parts the gradients of QWeight and KWeight may
+// be summed, so that many cores have work and a part is long: by the shape
+// alone, so that the order of the sums is the same on every device.
+func QKNormParts(rows, heads int) int { return min((rows*heads+8191)/8192, 32) }
+
 // QKNormRoPEBackward rotates the gradients back and, with QWeight and KWeight,
 // goes through the norms. Without them it needs neither Q nor K.
 type QKNormRoPEBackward struct {
-	DQOut    Tensor `op:"r"`   // gradient of QOut
-	DKOut    Tensor `op:"r"`   // gradient of KOut
-	Q        Tensor `op:"r"`   // QKNormRoPE's inputs, with QWeight
-	K        Tensor `op:"r"`   //
-	QWeight  Tensor `op:"r"`   //
-	KWeight  Tensor `op:"r"`   //
-	QRStd    Tensor `op:"r"`   //
-	KRStd    Tensor `op:"r"`   //
-	Pos      Tensor `op:"r"`   //
-	Cos      Tensor `op:"r"`   //
-	Sin      Tensor `op:"r"`   //
-	DQ       Tensor `op:"w"`   // may be DQOut
-	DK       Tensor `op:"w"`   // may be DKOut
-	DQWeight Tensor `op:"acc"` // [HeadSize], with QWeight; the type of DQ, or F32
-	DKWeight Tensor `op:"acc"` // [HeadSize], with KWeight
+	DQOut    Tensor `op:"r"`       // gradient of QOut
+	DKOut    Tensor `op:"r"`       // gradient of KOut
+	Q        Tensor `op:"r"`       // QKNormRoPE's inputs, with QWeight
+	K        Tensor `op:"r"`       //
+	QWeight  Tensor `op:"r"`       //
+	KWeight  Tensor `op:"r"`       //
+	QRStd    Tensor `op:"r"`       //
+	KRStd    Tensor `op:"r"`       //
+	Pos      Tensor `op:"r"`       //
+	Cos      Tensor `op:"r"`       //
+	Sin      Tensor `op:"r"`       //
+	Parts    Tensor `op:"scratch"` // [QKNormParts(Rows,Heads),2,HeadSize] F32, with QWeight: a part's sums for Q, then for K
+	DQ       Tensor `op:"w"`       // may be DQOut
+	DK       Tensor `op:"w"`       // may be DKOut
+	DQWeight Tensor `op:"acc"`     // [HeadSize], with QWeight; the type of DQ, or F32
+	DKWeight Tensor `op:"acc"`     // [HeadSize], with KWeight
 
 	Rows, Heads, KVHeads, HeadSize, Positions int
 	Accumulate                                bool // add to DQWeight and DKWeight
@@ -148,6 +154,7 @@ func (o *QKNormRoPEBackward) Check() error {
 	c.tensor("QRStd", o.QRStd, !norm, q, wide(typ)...)
 	c.tensor("KRStd", o.KRStd, !norm, k, wide(typ)...)
 	checkRotation(c, typ, o.Pos, o.Cos, o.Sin, o.Rows, o.Positions, o.HeadSize)
+	c.tensor("Parts", o.Parts, !norm, QKNormParts(o.Rows, o.Heads)*2*o.HeadSize, wide(typ)...)
 	c.tensor("DQ", o.DQ, false, q*o.HeadSize, typ)
 	c.tensor("DK", o.DK, false, k*o.HeadSize, typ)
 	c.tensor("DQWeight", o.DQWeight, !norm, o.HeadSize, typ, F32)

@@ -161,7 +161,10 @@ func (p *Plan) norm(b *builder) {
 		b.unit = i
 		n := u.Len / p.Mesh.Size()
 		for at := p.held(u.Len, p.rows.end).from; at < p.held(u.Len, p.rows.end).to; at += n {
-			b.Emit("norm", &device.SumSquares{X: p.gradient(i, extent{at, at + n}), Out: p.norms.Slice(int64(at/n*len(p.Units)+i), 1), N: n})
+			b.Emit("norm", &device.SumSquares{
+				X: p.gradient(i, extent{at, at + n}), Parts: b.Value("norm.parts", device.F64, device.NormBlocks(n)),
+				Out: p.norms.Slice(int64(at/n*len(p.Units)+i), 1), N: n,
+			})
 		}
 	}
 	b.download(p.ownNorms())

@@ -156,6 +156,7 @@ func (d *Decoder) rotateBackward(e Emitter, b string, in Inputs, a Acts, dq, dk 
 		op.QWeight, op.KWeight = e.Weight(b+"self_attn.q_norm.weight"), e.Weight(b+"self_attn.k_norm.weight")
 		op.DQWeight, op.Accumulate = e.Grad(b + "self_attn.q_norm.weight")
 		op.DKWeight, _ = e.Grad(b + "self_attn.k_norm.weight")
+		op.Parts = e.Value("attn.rope.parts", device.F32, device.QKNormParts(d.Rows(), d.Heads)*2*d.HeadSize)
 	}
 	e.Emit("attn.rope.back", op)
 }

@@ -92,5 +92,5 @@ template <typename T> __device__ __forceinline__ void adam_w(const AdamWArgs &a)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) adam_w_f32(const AdamWArgs a) { adam_w<float>(a); }
-extern "C" __global__ void __launch_bounds__(256) adam_w_bf16(const AdamWArgs a) { adam_w<bf16>(a); }
+extern "C" __global__ void __launch_bounds__(256, 5) adam_w_f32(const AdamWArgs a) { adam_w<float>(a); }
+extern "C" __global__ void __launch_bounds__(256, 5) adam_w_bf16(const AdamWArgs a) { adam_w<bf16>(a); }

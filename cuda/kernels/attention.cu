@@ -57,9 +57,6 @@ __device__ __forceinline__ float power_of_2(float x) {
   return y;
 }
 
-// nothing is the greatest of no scores; its power is 0.
-__device__ __forceinline__ float nothing() { return __uint_as_float(0xff800000u); }
-
 // copy_4 is copy_16's sister for four bytes.
 __device__ __forceinline__ void copy_4(u32 to, const void *from, bool present) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(present ? 4 : 0)
@@ -589,11 +586,11 @@ template <int D> __device__ __forceinline__ void backward_q(const AttentionBackw
 #define KERNELS(D)                                                                                         \
   extern "C" __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)                                   \
   attention_h##D##_bf16(const AttentionArgs a) { forward<D>(a); }                                          \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 6)                                                 \
   attention_backward_d_h##D##_bf16(const AttentionBackwardArgs a) { backward_d<D>(a); }                    \
   extern "C" __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)                                   \
   attention_backward_q_h##D##_bf16(const AttentionBackwardArgs a) { backward_q<D>(a); }                    \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                 \
   attention_backward_kv_h##D##_bf16(const AttentionBackwardArgs a) { backward_kv<D>(a); }
 
 KERNELS(64)

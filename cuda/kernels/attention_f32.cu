@@ -80,10 +80,11 @@ template <int D> __device__ __forceinline__ void forward(const AttentionArgs &a)
   const i64 here = p.row * a.heads + p.head;
   const Row<D> q(a.q + here * D);
   Row<D> out;
-  float most = __uint_as_float(0xff800000u), sum = 0; // no score yet
+  float most = nothing(), sum = 0;
   for (int j = in_range(a.start[p.row], at + 1); j <= at; j++) {
     const i64 other = ((p.first + j) * a.kv_heads + kv_head) * D;
     const float score = a.scale * dot(q, Row<D>(a.k + other));
+    if (score == nothing()) continue; // an overflow, of which e^(−∞ − −∞) would be no number
     if (score > most) {
       const float shrink = expf(most - score);
       sum *= shrink;
@@ -147,13 +148,13 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
 }
 
 #define KERNELS(D)                                                                                         \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 4)                                                  \
   attention_h##D##_f32(const AttentionArgs a) { forward<D>(a); }                                           \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 4)                                                  \
   attention_backward_d_h##D##_f32(const AttentionBackwardArgs a) { backward_d<D>(a); }                     \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 4)                                                  \
   attention_backward_q_h##D##_f32(const AttentionBackwardArgs a) { backward_q<D>(a); }                     \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 4)                                                  \
   attention_backward_kv_h##D##_f32(const AttentionBackwardArgs a) { backward_kv<D>(a); }
 
 KERNELS(64)

@@ -92,6 +92,49 @@ func TestARowThatSeesOneKeyHasNoScoreGradientInFP32(t *testing.T) {
 	}
 }
 
+// The product of the first key with any query is less than fp32 can hold.
+func TestAScoreOfMinusInfinityCountsForNothing(t *testing.T) {
+	const rows, size = 70, 64
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		queries := func(n int) device.Tensor { return memory.Floats(typ, n*size, func(int) float64 { return 0x1p100 }) }
+		keys := func(n int) device.Tensor {
+			return memory.Floats(typ, n*size, func(i int) float64 {
+				if i < size && n > 1 {
+					return -0x1p100
+				}
+				return 0x1p-105 * rng.NormFloat64()
+			})
+		}
+		forward, _ := attentionShape{typ, 1, rows, 1, 1, size, one}.operations(memory)
+		forward.Q, forward.K = queries(rows), keys(rows)
+		decode := &device.AttentionDecode{
+			Q: queries(1), K: keys(1), V: memory.Normal(typ, size, 0, 1), KCache: keys(rows), VCache: memory.Normal(typ, rows*size, 0, 1),
+			Cached: memory.Ints(1, func(int) int { return rows - 1 }), Out: memory.Blank(typ, size),
+			Seqs: 1, SeqLen: 1, CacheLen: rows, Heads: 1, KVHeads: 1, HeadSize: size, Scale: forward.Scale,
+		}
+		for _, c := range []struct {
+			op   device.Op
+			out  *device.Tensor
+			from int // the first query sees no other key
+		}{{forward, &forward.Out, size}, {decode, &decode.Out, 0}} {
+			want := memory.Clone(c.op)
+			want.Reference()
+			if err := run(c.op, schedules[0], 0); err != nil {
+				t.Fatal(err)
+			}
+			for i, o := range device.Operands(want) {
+				for j := c.from; device.Operands(c.op)[i].T == c.out && j < int(o.T.Len); j++ {
+					if x, y := optest.At(*c.out, j), optest.At(*o.T, j); !(math.Abs(x-y) <= 0x1p-6) {
+						t.Fatalf("%s, %v: Out[%d] is %v, want %v", device.Name(c.op), typ, j, x, y)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestAStartBehindItsRowStopsAttention(t *testing.T) {
 	for _, typ := range []device.DType{device.F32, device.BF16} {
 		memory := optest.NewMemory(t, optest.Rand(t))

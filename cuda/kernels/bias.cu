@@ -10,15 +10,14 @@ struct BiasBackwardArgs {
   u32 accumulate;
 };
 
-constexpr int ACROSS = 8, DOWN = 32; // threads of a block
+constexpr int ACROSS = 2, WARPS = 32, DOWN = WARPS * 32 / ACROSS; // threads of a block
 
-// Reads rows·width numbers, one addition each: bound by memory. A block of 8 × 32 threads has 8 packs of
-// columns and all rows: a row's 8 packs are 128 bytes, so that no sector is read in part, and few columns
-// (a model with 2 key-value heads has 256) still give several blocks. A thread adds every 32nd row in order,
-// 4 of them under way; then the 32 sums of a column are added in order by one thread. So the order depends
-// on the number of rows alone.
+// Reads rows·width numbers, one addition each: bound by memory, if enough of it is under way. Biases are narrow
+// (those of keys and values of a model with 2 key-value heads have 128 or 256 columns), so a block has 32 bytes of
+// columns, the least that memory gives at once, and all rows of them: 8 or 16 blocks for such a bias, each with
+// 64 KB under way. A thread adds every 512th row in order, 4 of them under way; then lanes and warps add up in
+// order. So the order depends on the number of rows alone.
 template <typename T, typename D, int N> __device__ __forceinline__ void bias_backward(const BiasBackwardArgs &a) {
-  __shared__ float sums[DOWN][ACROSS * N];
   int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
   i64 packs = a.width / N, pack = i64(blockIdx.x) * ACROSS + across;
   float sum[N] = {};
@@ -31,24 +30,14 @@ template <typename T, typename D, int N> __device__ __forceinline__ void bias_ba
       for (int k = 0; k < N; k++) sum[k] += x[k];
     }
   }
-#pragma unroll
-  for (int k = 0; k < N; k++) sums[down][across * N + k] = sum[k];
-  __syncthreads();
-  u32 column = blockIdx.x * ACROSS * N + threadIdx.x;
-  if (threadIdx.x >= ACROSS * N || column >= a.width) return;
-  D *out = static_cast<D *>(a.dbias) + column;
-  float total = a.accumulate ? to_float(*out) : 0.0f;
-#pragma unroll
-  for (int d = 0; d < DOWN; d++) total += sums[d][threadIdx.x];
-  *out = from_float<D>(total);
+  float total = columns_sum<WARPS, ACROSS>(sum);
+  i64 column = i64(blockIdx.x) * ACROSS * N + threadIdx.x;
+  if (threadIdx.x < ACROSS * N && column < a.width) put<D>(a.dbias, column, total, a.accumulate);
 }
 
-#define KERNEL(T, D, type)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(ACROSS *DOWN) bias_backward_##type(const BiasBackwardArgs a) { \
-    if (a.vector)                                                                                            \
-      bias_backward<T, D, full<T>>(a);                                                                       \
-    else                                                                                                     \
-      bias_backward<T, D, 1>(a);                                                                             \
+#define KERNEL(T, D, type)                                                                                       \
+  extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) bias_backward_##type(const BiasBackwardArgs a) {   \
+    BODY(bias_backward, full<T>, T, D)                                                                           \
   }
 
 KERNEL(float, float, f32)

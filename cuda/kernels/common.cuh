@@ -46,7 +46,7 @@ template <typename T, int N> struct alignas(N * sizeof(T) > 16 ? 16 : N * sizeof
 // full<T> is how many T 16 bytes hold.
 template <typename T> constexpr int full = 16 / int(sizeof(T));
 
-// load reads N numbers at index i·N of p; a pack of 16 bytes needs p to be aligned to 16.
+// load reads N numbers at index i·N of p, which is aligned to so many bytes, or to 16 where they are more.
 template <int N> __device__ __forceinline__ void load(float (&to)[N], const float *p, i64 i) {
   Pack<float, N> x = reinterpret_cast<const Pack<float, N> *>(p)[i];
 #pragma unroll
@@ -54,12 +54,12 @@ template <int N> __device__ __forceinline__ void load(float (&to)[N], const floa
 }
 
 template <int N> __device__ __forceinline__ void load(float (&to)[N], const bf16 *p, i64 i) {
-  if constexpr (N == 8) {
-    Words x = reinterpret_cast<const Words *>(p)[i];
+  if constexpr (N % 2 == 0) {
+    Pack<u32, N / 2> x = reinterpret_cast<const Pack<u32, N / 2> *>(p)[i];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      to[2 * k] = __uint_as_float(x.w[k] << 16);
-      to[2 * k + 1] = __uint_as_float(x.w[k] & 0xffff0000u);
+    for (int k = 0; k < N / 2; k++) {
+      to[2 * k] = __uint_as_float(x.v[k] << 16);
+      to[2 * k + 1] = __uint_as_float(x.v[k] & 0xffff0000u);
     }
   } else {
 #pragma unroll
@@ -76,11 +76,11 @@ template <int N> __device__ __forceinline__ void store(float *p, i64 i, const fl
 }
 
 template <int N> __device__ __forceinline__ void store(bf16 *p, i64 i, const float (&from)[N]) {
-  if constexpr (N == 8) {
-    Words x;
+  if constexpr (N % 2 == 0) {
+    Pack<u32, N / 2> x;
 #pragma unroll
-    for (int k = 0; k < 4; k++) x.w[k] = two_bf16(from[2 * k], from[2 * k + 1]);
-    reinterpret_cast<Words *>(p)[i] = x;
+    for (int k = 0; k < N / 2; k++) x.v[k] = two_bf16(from[2 * k], from[2 * k + 1]);
+    reinterpret_cast<Pack<u32, N / 2> *>(p)[i] = x;
   } else {
 #pragma unroll
     for (int k = 0; k < N; k++) p[i * N + k] = from_float<bf16>(from[k]);
@@ -147,12 +147,50 @@ template <int WARPS> __device__ __forceinline__ float block_max(float x, float *
   return most;
 }
 
+// columns_sum adds what the threads of a block of WARPS warps have of N columns each, where ACROSS neighbouring
+// lanes have neighbouring columns: within warps, then warp by warp in order. Thread i of the first ACROSS·N gets
+// column i's sum. All threads call it, once.
+template <int WARPS, int ACROSS, int N> __device__ __forceinline__ float columns_sum(float (&sum)[N]) {
+  __shared__ float partial[WARPS][ACROSS * N];
+  static_assert(ACROSS * N <= WARPS * 32, "each column has a thread");
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+#pragma unroll
+    for (int d = 16; d >= ACROSS; d /= 2) sum[k] += __shfl_xor_sync(0xffffffffu, sum[k], d);
+    if (threadIdx.x % 32 < ACROSS) partial[threadIdx.x / 32][threadIdx.x % ACROSS * N + k] = sum[k];
+  }
+  __syncthreads();
+  float total = 0;
+  if (threadIdx.x < ACROSS * N) {
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) total += partial[w][threadIdx.x];
+  }
+  return total;
+}
+
+// put writes x, or what is there and x, to index i.
+template <typename T> __device__ __forceinline__ void put(void *to, i64 i, float x, u32 accumulate) {
+  T *at = static_cast<T *>(to) + i;
+  *at = from_float<T>(accumulate ? to_float(*at) + x : x);
+}
+
+// nothing is −∞, the greatest of no scores; its power is 0.
+__device__ __forceinline__ float nothing() { return __uint_as_float(0xff800000u); }
+
 // in_range stops the kernel where an index that comes from data is outside of [0,n): the driver reports an
 // illegal instruction, which is better than a read of somebody else's memory.
 __device__ __forceinline__ int in_range(int i, int n) {
   if (u32(i) >= u32(n)) __trap();
   return i;
 }
+
+// BODY calls body for packs of N numbers where a.vector says that they may be moved at once, or else for single
+// ones. What follows N are body's template arguments before it.
+#define BODY(body, N, ...) \
+  if (a.vector) \
+    body<__VA_ARGS__, N>(a); \
+  else \
+    body<__VA_ARGS__, 1>(a);
 
 // ---- asynchronous copies and tensor cores
 

@@ -55,7 +55,7 @@ template <typename T, int D> __device__ __forceinline__ void decode(const Attent
   }
   load(q, static_cast<const T *>(a.q), here + lane);
   const i64 stride = i64(a.kv_heads) * TEAM, first = s * a.cache_len * stride + kv_head * TEAM + lane;
-  float most = __uint_as_float(0xff800000u), sum = 0; // no score yet
+  float most = nothing(), sum = 0;
   // All teams go on equally long, as a team's lanes add up with those of the warp's other teams.
   for (i64 j = team; j - team < rows; j += 2 * TEAMS) {
     float k[2][N] = {}, v[2][N] = {}, score[2] = {};
@@ -70,7 +70,8 @@ template <typename T, int D> __device__ __forceinline__ void decode(const Attent
 #pragma unroll
       for (int i = 0; i < N; i++) score[u] += q[i] * k[u][i];
       score[u] = a.scale * group_sum<TEAM>(score[u]);
-      if (j + u * TEAMS >= rows) continue;
+      // A score of −∞, which is an overflow, counts for nothing beside others; e^(−∞ − −∞) would be no number.
+      if (j + u * TEAMS >= rows || score[u] == nothing()) continue;
       if (score[u] > most) {
         const float shrink = expf(most - score[u]);
         sum *= shrink;
@@ -109,11 +110,11 @@ template <typename T, int D> __device__ __forceinline__ void decode(const Attent
 }
 
 #define KERNELS(T, NAME)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 6)                                                 \
   attention_decode_append_##NAME(const AttentionDecodeArgs a) { append(a); }                               \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 3)                                                 \
   attention_decode_h64_##NAME(const AttentionDecodeArgs a) { decode<T, 64>(a); }                           \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS, 3)                                                 \
   attention_decode_h128_##NAME(const AttentionDecodeArgs a) { decode<T, 128>(a); }
 
 KERNELS(float, f32)

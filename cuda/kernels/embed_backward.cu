@@ -16,11 +16,11 @@ static_assert(TURN == 32 * 32, "");
 
 // Moves dout once, and twice a row of dtable for each token that occurs; one addition an element. Beside
 // that every block looks at ids until it finds an earlier row of its token, and the first row's blocks at
-// all of them: at most rows²·4 bytes for each 1,024 columns of bf16, from L2. With 8,192 rows that is 270 MB,
+// all of them: at most rows²·4 bytes for each 1,024 columns of a table in bf16, for each 512 of one in fp32, from L2. With 8,192 rows that is 270 MB,
 // a tenth of a millisecond on an L4, where dout and dtable take as long; it grows with the square, and at
 // 65,536 rows sorting the rows first would be better, for which the operation has no memory.
 //
-// A block has a row and a stretch of columns. If an earlier row has the same token it is done: that row's
+// A block has a row and a stretch of columns, a thread 16 bytes of the table's row. If an earlier row has the same token it is done: that row's
 // block adds this one as well. It searches backwards, so that frequent tokens are done soon. The block of
 // a token's first row adds the rows of its token in their order, in fp32 registers, and writes the token's row of
 // dtable, which no other block touches: no atomics, and one order.
@@ -79,12 +79,9 @@ template <typename T, typename D, int N> __device__ __forceinline__ void embed_b
   if (mine) store(dtable, to, sum);
 }
 
-#define KERNEL(T, D, type)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(THREADS) embed_backward_##type(const EmbedBackwardArgs a) {   \
-    if (a.vector)                                                                                            \
-      embed_backward<T, D, full<T>>(a);                                                                      \
-    else                                                                                                     \
-      embed_backward<T, D, 1>(a);                                                                            \
+#define KERNEL(T, D, type)                                                                                       \
+  extern "C" __global__ void __launch_bounds__(THREADS, 10) embed_backward_##type(const EmbedBackwardArgs a) {   \
+    BODY(embed_backward, full<D>, T, D)                                                                          \
   }
 
 KERNEL(float, float, f32)

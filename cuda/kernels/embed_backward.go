@@ -25,7 +25,7 @@ func embedBackward(o *device.EmbedBackward) ([]Launch, error) {
 	}
 	vector, columns := alignedRows(o.Dim, o.DOut, o.DTable), embedBackwardThreads // of a block
 	if vector == 1 {
-		columns *= 16 / int(o.DOut.Type.Size())
+		columns *= 16 / int(o.DTable.Type.Size())
 	}
 	l := line(kernel, cover(o.Rows, 1), embedBackwardThreads, pack(embedBackwardArgs{
 		at(o.DOut), at(o.IDs), at(o.DTable), uint32(o.Rows), uint32(o.Dim), uint32(o.Vocab), vector,

@@ -128,12 +128,9 @@ template <typename T, int N> __device__ __forceinline__ void head_loss(const Hea
   for (; i >= 0; i -= THREADS) differentiate<1, T, N>(row, x, i);
 }
 
-#define KERNELS(T, type)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(THREADS, 2) head_loss_##type(const HeadLossArgs a) {         \
-    if (a.vector)                                                                                        \
-      head_loss<T, full<T>>(a);                                                                          \
-    else                                                                                                 \
-      head_loss<T, 1>(a);                                                                                \
+#define KERNELS(T, type)                                                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS, 2) head_loss_##type(const HeadLossArgs a) {   \
+    BODY(head_loss, full<T>, T)                                                                       \
   }
 
 KERNELS(float, f32)

@@ -1,5 +1,5 @@
-// Operations that move or fill memory: Cast, Copy, Fill, Embed. All are bound by memory; a thread has 16
-// bytes of the narrower operand, so that a full multiprocessor has at least 32 KB under way.
+// Operations that move or fill memory: Cast, Copy, Fill, Embed. All are bound by memory; a thread has 16 bytes of
+// the wider operand, so that a warp's access is always of neighbouring bytes.
 #include "common.cuh"
 
 struct CastArgs {
@@ -44,8 +44,8 @@ template <typename From, typename To> struct Cast {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256) cast_f32(const CastArgs a) { each<8>(a.n, a.vector, Cast<bf16, float>{a}); }
-extern "C" __global__ void __launch_bounds__(256) cast_bf16(const CastArgs a) { each<8>(a.n, a.vector, Cast<float, bf16>{a}); }
+extern "C" __global__ void __launch_bounds__(256, 6) cast_f32(const CastArgs a) { each<4>(a.n, a.vector, Cast<bf16, float>{a}); }
+extern "C" __global__ void __launch_bounds__(256, 6) cast_bf16(const CastArgs a) { each<4>(a.n, a.vector, Cast<float, bf16>{a}); }
 
 // Moves each byte twice. T is any type of the elements' size: bits are copied.
 template <typename T> struct Copy {
@@ -93,13 +93,13 @@ template <typename T> __device__ __forceinline__ void embed(const EmbedArgs &a) 
 }
 
 #define KERNELS(T, type)                                                                                    \
-  extern "C" __global__ void __launch_bounds__(256) copy_##type(const CopyArgs a) {                         \
+  extern "C" __global__ void __launch_bounds__(256, 6) copy_##type(const CopyArgs a) {                         \
     each<full<T>>(a.n, a.vector, Copy<T>{a});                                                               \
   }                                                                                                         \
-  extern "C" __global__ void __launch_bounds__(256) fill_##type(const FillArgs a) {                         \
+  extern "C" __global__ void __launch_bounds__(256, 6) fill_##type(const FillArgs a) {                         \
     each<full<T>>(a.n, a.vector, Fill<T>{a});                                                               \
   }                                                                                                         \
-  extern "C" __global__ void __launch_bounds__(256) embed_##type(const EmbedArgs a) { embed<T>(a); }
+  extern "C" __global__ void __launch_bounds__(256, 6) embed_##type(const EmbedArgs a) { embed<T>(a); }
 
 KERNELS(u32, f32)
 KERNELS(unsigned short, bf16)

@@ -10,10 +10,10 @@ import (
 
 // Bound by memory: they want as many threads as a multiprocessor has.
 var moveKernels = slices.Concat(
-	kernelsOf[castArgs]("move", "cast", 256, 8), // by the type of Dst
-	kernelsOf[copyArgs]("move", "copy", 256, 8), // by the elements' size
-	kernelsOf[fillArgs]("move", "fill", 256, 8),
-	kernelsOf[embedArgs]("move", "embed", 256, 8),
+	kernelsOf[castArgs]("move", "cast", 256, 6), // by the type of Dst
+	kernelsOf[copyArgs]("move", "copy", 256, 6), // by the elements' size
+	kernelsOf[fillArgs]("move", "fill", 256, 6),
+	kernelsOf[embedArgs]("move", "embed", 256, 6),
 )
 
 type castArgs struct {
@@ -53,7 +53,7 @@ func cast(o *device.Cast) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Launch{line(kernel, packs(o.N, device.BF16), 256, pack(castArgs{
+	return []Launch{line(kernel, packs(o.N, device.F32), 256, pack(castArgs{
 		at(o.Src), at(o.Dst), int64(o.N), aligned(o.Src, o.Dst),
 	}))}, nil
 }

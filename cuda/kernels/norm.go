@@ -12,7 +12,7 @@ import (
 var normKernels = slices.Concat(
 	kernelsOf[addRMSNormArgs]("norm", "add_rms_norm", 256, 4),
 	kernelsOf[addRMSNormBackwardArgs]("norm", "add_rms_norm_backward", 256, 4),
-	kernelsOf[addRMSNormBackwardArgs]("norm", "add_rms_norm_weights", 256, 4),
+	kernelsOf[addRMSNormBackwardArgs]("norm", "add_rms_norm_weights", 512, 2),
 )
 
 type addRMSNormArgs struct {
@@ -74,7 +74,7 @@ func addRMSNormBackward(o *device.AddRMSNormBackward) ([]Launch, error) {
 		warps, vector, flag(o.Accumulate), flag(o.DWeight.Type == device.F32),
 	})
 	return []Launch{
-		line(weights, cover(o.Dim, 32/int(typ.Size())), 256, args),
+		line(weights, cover(o.Dim, 32/int(typ.Size())), 512, args),
 		line(kernel, cover(o.Rows, int(8/warps)), 256, args),
 	}, nil
 }

@@ -34,6 +34,24 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 	}
 }
 
+func TestWeightsOfNormsAreSummedOverManyRows(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, dim := range []int{24, 5} {
+			const rows = 1100
+			b := &device.AddRMSNormBackward{
+				DOut: memory.Normal(typ, rows*dim, 0, 1), Sum: memory.Normal(typ, rows*dim, 0, 1), Weight: memory.Normal(typ, dim, 1, 0.2),
+				RStd: memory.Normal(device.F32, rows, 1, 0.1), DX: memory.Blank(typ, rows*dim), DWeight: memory.Normal(typ, dim, 0, 1),
+				Rows: rows, Dim: dim, Accumulate: true,
+			}
+			if err := verify(memory, rng, b, schedules...); err != nil {
+				t.Errorf("%s: %v", device.Format(b), err)
+			}
+		}
+	}
+}
+
 func TestARowHasAsFewWarpsAsCanKeepIt(t *testing.T) {
 	for _, c := range []struct {
 		dim    int

@@ -68,10 +68,10 @@ template <typename T> struct SwiGLUBackward {
 };
 
 #define KERNELS(T, type)                                                                                    \
-  extern "C" __global__ void __launch_bounds__(256) swi_glu_##type(const SwiGLUArgs a) {                    \
+  extern "C" __global__ void __launch_bounds__(256, 6) swi_glu_##type(const SwiGLUArgs a) {                    \
     each<full<T>>(a.n, a.vector, SwiGLU<T>{a});                                                                   \
   }                                                                                                         \
-  extern "C" __global__ void __launch_bounds__(256) swi_glu_backward_##type(const SwiGLUBackwardArgs a) {   \
+  extern "C" __global__ void __launch_bounds__(256, 6) swi_glu_backward_##type(const SwiGLUBackwardArgs a) {   \
     each<full<T>>(a.n, a.vector, SwiGLUBackward<T>{a});                                                           \
   }
 

@@ -28,10 +28,8 @@ var multiprocessors = []multiprocessor{
 	{"sm_90", 2048, 228 << 10, 227 << 10},
 }
 
-const (
-	registers = 65536 // of 32 bits in a multiprocessor
-	reserved  = 1024  // bytes of shared memory that the system takes of each block
-)
+// reserved are the bytes of shared memory that the system takes of each block.
+const reserved = 1024
 
 // compiledKernel is what ptxas says of one.
 type compiledKernel struct{ registers, shared, spills, stack int }
@@ -69,24 +67,18 @@ func readLog(log string) map[string]compiledKernel {
 
 // check says what is wrong with how k was compiled for m.
 func (m multiprocessor) check(k Kernel, got compiledKernel) error {
-	// Registers are given to warps, in units of 256.
-	warps := (k.Threads + 31) / 32
-	perBlock := warps * 32 * ((got.registers + 7) / 8 * 8)
 	shared := got.shared + k.Shared
-	blocks := min(k.Blocks, m.threads/k.Threads)
 	switch {
 	case got.registers == 0:
 		return fmt.Errorf("ptxas says nothing of it")
-	case got.spills > k.Spills:
-		return fmt.Errorf("%d bytes of registers are spilled, %d are allowed", got.spills, k.Spills)
+	case k.Blocks*k.Threads > m.threads:
+		return fmt.Errorf("%d blocks of %d threads are more than a multiprocessor has", k.Blocks, k.Threads)
 	case shared > m.sharedMax || shared > 99<<10:
 		return fmt.Errorf("%d bytes of shared memory, more than a block may have everywhere", shared)
-	case blocks*(shared+reserved) > m.shared:
-		return fmt.Errorf("%d blocks of %d bytes of shared memory do not fit", blocks, shared)
-	case blocks*perBlock > registers:
-		return fmt.Errorf("%d registers: %d blocks of %d threads do not fit", got.registers, blocks, k.Threads)
+	case k.Blocks*(shared+reserved) > m.shared:
+		return fmt.Errorf("%d blocks of %d bytes of shared memory do not fit", k.Blocks, shared)
 	}
-	return nil
+	return k.Fits(got.registers, got.spills)
 }
 
 func TestPtxasMakesKernelsThatFitAndSpillNothing(t *testing.T) {
@@ -141,7 +133,7 @@ ptxas info    : Used 40 registers
 		fits bool
 	}{
 		{"two", Kernel{Threads: 256, Blocks: 6}, true},
-		{"two", Kernel{Threads: 512, Blocks: 4}, true}, // no more threads than there are
+		{"two", Kernel{Threads: 512, Blocks: 4}, false}, // more threads than there are
 		{"two", Kernel{Threads: 256, Blocks: 7, Shared: 20 << 10}, false},
 		{"two", Kernel{Threads: 1024, Blocks: 1, Shared: 100 << 10}, false},
 		{"one", Kernel{Threads: 128, Blocks: 3, Spills: 72}, true},

@@ -11,6 +11,7 @@ struct ReduceSumArgs {
 
 struct SumSquaresArgs {
   const void *x;
+  double *parts; // of each norm block
   double *out;
   i64 n;
   u32 vector;
@@ -38,11 +39,11 @@ template <typename T, typename D, int N> __device__ __forceinline__ void sum_sou
   store(static_cast<D *>(a.dst), i, sum);
 }
 
-// Moves count numbers of T and one of D an element, count−1 FLOPs: bound by memory. A thread has one pack
-// of 16 bytes of each source and no other work; one of the sources may be dst, as it reads all of them
+// Moves count numbers of T and one of D an element, count−1 FLOPs: bound by memory. A thread has 16 bytes of the
+// wider operand, so that a warp's access is always of neighbouring bytes, and no other work; one of the sources may be dst, as it reads all of them
 // before it writes. Where packs cannot be, a warp reads single elements side by side.
 template <typename T, typename D> __device__ __forceinline__ void reduce_sum(const ReduceSumArgs &a) {
-  constexpr int N = full<T>;
+  constexpr int N = full<D>; // D is T or wider
   i64 first = i64(blockIdx.x) * blockDim.x * N;
   if (a.vector && first + i64(blockDim.x) * N <= a.n) {
     sum_sources<T, D, N>(a, first / N + threadIdx.x);
@@ -69,51 +70,61 @@ __device__ __forceinline__ void load_or_zero(float (&to)[N], const T *p, i64 i, 
 constexpr int NORM_BLOCK = 1024; // device.NormBlock
 constexpr int PARTIALS = 16;     // interleaved sums of one
 
-// Reads n numbers; one multiplication and one addition in float64 an element, as one fused instruction: a
-// product of two fp32 numbers is exact in float64, so fusing changes no bit. A square is never negative and
-// what lies behind the end counts as zero, which changes no bit either.
+// Reads n numbers and writes 8 bytes for each 1,024 of them; one multiplication and one addition in float64
+// an element, as one fused instruction: a product of two fp32 numbers is exact in float64, so fusing changes
+// no bit. A square is never negative and what lies behind the end counts as zero, which changes no bit
+// either. Memory is the limit, but on GPUs with two lanes for float64 a multiprocessor: two such instructions
+// an element (the conversion is one) let an L4 add 118·10⁹ elements a second, 473 GB of fp32, for which its
+// memory is too slow, or 237 GB of bf16, for which it is not.
 //
 // A norm block belongs to 16/N neighbouring lanes, N being the elements of 16 bytes; each keeps N of the 16
-// interleaved sums in registers. The lanes then add all 16 in order, the running sum going from lane to
-// lane. One thread adds the norm blocks' sums in order, while the other warps read on.
-//
-// One thread block does all of it: the chain over norm blocks needs their sums in memory, and the operation
-// has no operand for them. So a single multiprocessor reads: by estimate 50 to 100 GB/s; on an L4, which has
-// two lanes for float64 and needs two such instructions an element, 2·10⁹ elements a second.
+// interleaved sums in registers. The lanes then add all 16 in order, the running sum going from lane to lane.
 template <typename T> __device__ __forceinline__ void sum_squares(const SumSquaresArgs &a) {
-  constexpr int N = full<T>, LANES = PARTIALS / N, TILE = 1024 / LANES;
-  __shared__ double sums[2][TILE];
-  int lane = threadIdx.x % LANES, mine = threadIdx.x / LANES, leader = threadIdx.x % 32 / LANES * LANES;
+  constexpr int N = full<T>, LANES = PARTIALS / N;
+  int lane = threadIdx.x % LANES, leader = threadIdx.x % 32 / LANES * LANES;
+  i64 block = (i64(blockIdx.x) * blockDim.x + threadIdx.x) / LANES;
+  bool there = block * NORM_BLOCK < a.n;
+  double part[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) part[k] = 0;
+  if (there) {
+    i64 at = block * (NORM_BLOCK / N) + lane;
+#pragma unroll 4
+    for (int j = 0; j < NORM_BLOCK / PARTIALS; j++) {
+      float x[N];
+      load_or_zero<T, N>(x, static_cast<const T *>(a.x), at + j * LANES, a.n, a.vector);
+#pragma unroll
+      for (int k = 0; k < N; k++) part[k] = fma(double(x[k]), double(x[k]), part[k]);
+    }
+  }
+  double sum = 0;
+#pragma unroll
+  for (int l = 0; l < LANES; l++) {
+    double through = sum;
+#pragma unroll
+    for (int k = 0; k < N; k++) through += part[k];
+    sum = __shfl_sync(0xffffffffu, through, leader + l);
+  }
+  if (there && lane == 0) a.parts[block] = sum;
+}
+
+// sum_parts adds the norm blocks' sums in their order, which is a chain: one thread adds what the others have
+// brought to shared memory. It reads 8 bytes a sum; an addition takes about 40 clocks on an L4, so that 10⁹
+// elements of a vector take 20 ms there, after 14 ms for reading them.
+constexpr int CHAIN = 256;
+
+__device__ __forceinline__ void sum_parts(const SumSquaresArgs &a) {
+  __shared__ double tile[2][CHAIN];
   i64 blocks = (a.n + NORM_BLOCK - 1) / NORM_BLOCK;
   double total = 0;
   int turn = 0;
-  for (i64 tile = 0; tile < blocks; tile += TILE, turn ^= 1) {
-    double part[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) part[k] = 0;
-    i64 at = (tile + mine) * (NORM_BLOCK / N) + lane;
-    if (tile + mine < blocks) {
-#pragma unroll 4
-      for (int j = 0; j < NORM_BLOCK / PARTIALS; j++) {
-        float x[N];
-        load_or_zero<T, N>(x, static_cast<const T *>(a.x), at + j * LANES, a.n, a.vector);
-#pragma unroll
-        for (int k = 0; k < N; k++) part[k] = fma(double(x[k]), double(x[k]), part[k]);
-      }
-    }
-    double block = 0;
-#pragma unroll
-    for (int l = 0; l < LANES; l++) {
-      double through = block;
-#pragma unroll
-      for (int k = 0; k < N; k++) through += part[k];
-      block = __shfl_sync(0xffffffffu, through, leader + l);
-    }
-    if (lane == 0) sums[turn][mine] = block;
-    __syncthreads();
+  for (i64 first = 0; first < blocks; first += CHAIN, turn ^= 1) {
+    int n = int(min(i64(CHAIN), blocks - first));
+    if (threadIdx.x < n) tile[turn][threadIdx.x] = a.parts[first + threadIdx.x];
+    __syncthreads(); // one is enough: who fills a tile again has waited for the one after it
     if (threadIdx.x == 0) {
-      int n = int(min(i64(TILE), blocks - tile));
-      for (int b = 0; b < n; b++) total += sums[turn][b];
+#pragma unroll 8
+      for (int i = 0; i < n; i++) total += tile[turn][i];
     }
   }
   if (threadIdx.x == 0) *a.out = total;
@@ -125,8 +136,9 @@ template <typename T> __device__ __forceinline__ bool not_finite(u32 word) {
   return (word & E) == E || (sizeof(T) == 2 && (word & E << 16) == E << 16);
 }
 
-// Reads n numbers and does nothing else. Before it, check_finite_begin clears the flag. Whoever finds
-// something sets one bit of it, which gives the same in any order.
+// Reads n numbers and does nothing else. Before it, check_finite_begin clears the flag. A block that finds
+// something sets one bit of it, which gives the same in any order; one access a block, as all of a vector may be
+// NaN, and the flag in the host's memory.
 template <typename T> __device__ __forceinline__ void check_finite(const CheckFiniteArgs &a) {
   constexpr int N = full<T>;
   i64 first = i64(blockIdx.x) * blockDim.x * N;
@@ -142,28 +154,30 @@ template <typename T> __device__ __forceinline__ void check_finite(const CheckFi
       if (i < a.n) found |= not_finite<T>(__float_as_uint(to_float(static_cast<const T *>(a.x)[i])));
     }
   }
-  if (found) atomicOr(a.flag, 1);
+  if (__syncthreads_or(found) && threadIdx.x == 0) atomicOr(a.flag, 1);
 }
 
 #define KERNELS(T, type)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(1024) sum_squares_##type(const SumSquaresArgs a) {          \
+  extern "C" __global__ void __launch_bounds__(128, 6) sum_squares_##type(const SumSquaresArgs a) {        \
     sum_squares<T>(a);                                                                                     \
   }                                                                                                        \
-  extern "C" __global__ void __launch_bounds__(256) check_finite_##type(const CheckFiniteArgs a) {         \
+  extern "C" __global__ void __launch_bounds__(256, 6) check_finite_##type(const CheckFiniteArgs a) {         \
     check_finite<T>(a);                                                                                    \
   }
 
 KERNELS(float, f32)
 KERNELS(bf16, bf16)
 
-extern "C" __global__ void __launch_bounds__(1) check_finite_begin(const CheckFiniteArgs a) { *a.flag = 0; }
+extern "C" __global__ void __launch_bounds__(CHAIN, 1) sum_squares_end(const SumSquaresArgs a) { sum_parts(a); }
 
-extern "C" __global__ void __launch_bounds__(256) reduce_sum_f32(const ReduceSumArgs a) {
+extern "C" __global__ void __launch_bounds__(1, 1) check_finite_begin(const CheckFiniteArgs a) { *a.flag = 0; }
+
+extern "C" __global__ void __launch_bounds__(256, 6) reduce_sum_f32(const ReduceSumArgs a) {
   reduce_sum<float, float>(a);
 }
-extern "C" __global__ void __launch_bounds__(256) reduce_sum_bf16(const ReduceSumArgs a) {
+extern "C" __global__ void __launch_bounds__(256, 6) reduce_sum_bf16(const ReduceSumArgs a) {
   reduce_sum<bf16, bf16>(a);
 }
-extern "C" __global__ void __launch_bounds__(256) reduce_sum_bf16_f32(const ReduceSumArgs a) {
+extern "C" __global__ void __launch_bounds__(256, 6) reduce_sum_bf16_f32(const ReduceSumArgs a) {
   reduce_sum<bf16, float>(a);
 }

@@ -11,8 +11,9 @@ import (
 var reduceKernels = slices.Concat(
 	kernelsOf[reduceSumArgs]("reduce", "reduce_sum", 256, 6),
 	mixed[reduceSumArgs]("reduce", "reduce_sum", 256, 6),
-	kernelsOf[sumSquaresArgs]("reduce", "sum_squares", 1024, 1),
-	kernelsOf[checkFiniteArgs]("reduce", "check_finite", 256, 8),
+	kernelsOf[sumSquaresArgs]("reduce", "sum_squares", 128, 6),
+	[]Kernel{{Name: "sum_squares_end", Module: "reduce", Args: reflect.TypeFor[sumSquaresArgs](), Threads: 256, Blocks: 1}},
+	kernelsOf[checkFiniteArgs]("reduce", "check_finite", 256, 6),
 	[]Kernel{{Name: "check_finite_begin", Module: "reduce", Args: reflect.TypeFor[checkFiniteArgs](), Threads: 1, Blocks: 1}},
 )
 
@@ -39,9 +40,9 @@ type reduceSumArgs struct {
 }
 
 type sumSquaresArgs struct {
-	x, out uint64
-	n      int64
-	vector uint32
+	x, parts, out uint64
+	n             int64
+	vector        uint32
 }
 
 type checkFiniteArgs struct {
@@ -62,7 +63,7 @@ func reduceSum(o *device.ReduceSum) ([]Launch, error) {
 	for i, s := range o.Srcs {
 		args.srcs[i] = at(s)
 	}
-	return []Launch{line(kernel, packs(o.N, o.Srcs[0].Type), 256, pack(args))}, nil
+	return []Launch{line(kernel, packs(o.N, o.Dst.Type), 256, pack(args))}, nil
 }
 
 func sumSquares(o *device.SumSquares) ([]Launch, error) {
@@ -70,7 +71,10 @@ func sumSquares(o *device.SumSquares) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Launch{line(kernel, 1, 1024, pack(sumSquaresArgs{at(o.X), at(o.Out), int64(o.N), aligned(o.X)}))}, nil
+	// A norm block is 16 partial sums', of which a thread has as many as elements in 16 bytes.
+	threads := device.NormBlocks(o.N) * int(o.X.Type.Size())
+	args := pack(sumSquaresArgs{at(o.X), at(o.Parts), at(o.Out), int64(o.N), aligned(o.X)})
+	return []Launch{line(kernel, cover(threads, 128), 128, args), line("sum_squares_end", 1, 256, args)}, nil
 }
 
 func checkFinite(o *device.CheckFinite) ([]Launch, error) {

@@ -37,6 +37,7 @@ struct QKNormRoPEBackwardArgs {
   const int *pos;
   const float *cos;
   const float *sin;
+  float *sums; // of each part, for the query heads and for the key-value heads
   void *dq;
   void *dk;
   void *dq_weight;
@@ -46,6 +47,7 @@ struct QKNormRoPEBackwardArgs {
   int kv_heads;
   int head_size;
   int positions;
+  int parts;
   u32 lanes;
   u32 vector;
   u32 accumulate; // add to dq_weight and dk_weight
@@ -195,21 +197,23 @@ template <typename T, int N> __device__ __forceinline__ void rope_backward(const
 }
 
 // Gradients of the weights: the sum over rows and heads of DOut, turned back, times X·RStd. Reads what the
-// kernel above reads, 14 FLOPs a number. There is no memory for partial sums and no order among blocks, so
-// block (i, 0) has pack i of both halves of all query heads, block (i, 1) of all key-value heads: few
-// blocks, of many threads. Each thread adds every 512th head, then lanes, then warps add up in order.
+// kernel above reads, 14 FLOPs a number: bound by memory. A block takes a pack of both halves, of the query heads
+// or of the key-value heads, and one part of them, 8,192 query heads or more: 16 blocks a part for heads of 128
+// numbers in bf16, each with 48 KB under way beside the angles. It has half of the sectors that it reads, its
+// neighbour the other half, from L2. A thread adds every 512th head of the part, then lanes, then warps add up in
+// order. weights_end adds the parts in order.
+constexpr int WEIGHT_WARPS = 16;
+
 template <typename T, int N> __device__ __forceinline__ void rope_weights(const QKNormRoPEBackwardArgs &a) {
-  constexpr int THREADS = 512;
-  __shared__ float partial[THREADS / 32][2 * N];
   bool query = blockIdx.y == 0;
   int half = a.head_size / 2, pack = blockIdx.x;
-  u32 heads = query ? a.heads : a.kv_heads, items = u32(a.rows) * heads;
+  u32 heads = query ? a.heads : a.kv_heads, items = u32(a.rows) * heads, each = (items + a.parts - 1) / a.parts;
+  u32 first = blockIdx.z * each, end = min(items, first + each);
   const T *x = static_cast<const T *>(query ? a.q : a.k), *dout = static_cast<const T *>(query ? a.dq_out : a.dk_out);
   const float *rstd = query ? a.q_rstd : a.k_rstd;
-  Halves<N> sum;
-#pragma unroll
-  for (int k = 0; k < N; k++) sum.low[k] = sum.high[k] = 0;
-  for (u32 item = threadIdx.x; item < items; item += THREADS) {
+  float sum[2 * N] = {}; // of the lower half, then of the upper half
+#pragma unroll 4
+  for (u32 item = first + threadIdx.x; item < end; item += WEIGHT_WARPS * 32) {
     i64 angles = i64(in_range(a.pos[item / heads], a.positions)) * half, at = i64(item) * a.head_size;
     float r = rstd[item];
     Halves<N> d, h;
@@ -218,49 +222,46 @@ template <typename T, int N> __device__ __forceinline__ void rope_weights(const 
     d.rotate(a.cos + angles, a.sin + angles, -1, pack);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      sum.low[k] += d.low[k] * (h.low[k] * r);
-      sum.high[k] += d.high[k] * (h.high[k] * r);
+      sum[k] += d.low[k] * (h.low[k] * r);
+      sum[N + k] += d.high[k] * (h.high[k] * r);
     }
   }
-  int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int k = 0; k < N; k++) {
-    float low = warp_sum(sum.low[k]), high = warp_sum(sum.high[k]);
-    if (threadIdx.x % 32 == 0) partial[warp][k] = low, partial[warp][N + k] = high;
-  }
-  __syncthreads();
+  float total = columns_sum<WEIGHT_WARPS, 1>(sum);
   if (threadIdx.x >= 2 * N) return;
-  float total = 0;
-#pragma unroll
-  for (int w = 0; w < THREADS / 32; w++) total += partial[w][threadIdx.x];
-  int k = threadIdx.x % N, i = pack * N + k + (threadIdx.x < N ? 0 : half);
-  if (query ? a.q_wide : a.k_wide) {
-    float *dweight = static_cast<float *>(query ? a.dq_weight : a.dk_weight);
-    dweight[i] = a.accumulate ? dweight[i] + total : total;
-  } else {
-    T *dweight = static_cast<T *>(query ? a.dq_weight : a.dk_weight);
-    dweight[i] = from_float<T>(a.accumulate ? to_float(dweight[i]) + total : total);
-  }
+  int i = pack * N + threadIdx.x % N + (threadIdx.x < N ? 0 : half);
+  a.sums[(blockIdx.z * 2 + blockIdx.y) * a.head_size + i] = total;
 }
 
-#define BODY(body, T)                                                                                       \
-  if (a.vector) {                                                                                           \
-    body<T, full<T>>(a);                                                                                    \
-  } else {                                                                                                  \
-    body<T, 1>(a);                                                                                          \
-  }
+// Adds the parts' sums, which are few, in order: a thread has a number of one of the two weights.
+template <typename T> __device__ __forceinline__ void weights_end(const QKNormRoPEBackwardArgs &a) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x, column = i % a.head_size;
+  if (i >= 2 * a.head_size) return;
+  float total = 0;
+#pragma unroll 4
+  for (int part = 0; part < a.parts; part++) total += a.sums[part * 2 * a.head_size + i];
+  bool query = i < a.head_size;
+  void *dweight = query ? a.dq_weight : a.dk_weight;
+  if (query ? a.q_wide : a.k_wide)
+    put<float>(dweight, column, total, a.accumulate);
+  else
+    put<T>(dweight, column, total, a.accumulate);
+}
 
 #define KERNELS(T, type)                                                                                    \
   extern "C" __global__ void __launch_bounds__(256, 4) qk_norm_rope_##type(const QKNormRoPEArgs a) {        \
-    BODY(rope, T)                                                                                           \
+    BODY(rope, full<T>, T)                                                                                           \
   }                                                                                                         \
   extern "C" __global__ void __launch_bounds__(256, 3)                                                      \
       qk_norm_rope_backward_##type(const QKNormRoPEBackwardArgs a) {                                        \
-    BODY(rope_backward, T)                                                                                  \
+    BODY(rope_backward, full<T>, T)                                                                                  \
   }                                                                                                         \
-  extern "C" __global__ void __launch_bounds__(512, 1)                                                      \
+  extern "C" __global__ void __launch_bounds__(WEIGHT_WARPS * 32, 1)                                        \
       qk_norm_rope_weights_##type(const QKNormRoPEBackwardArgs a) {                                         \
-    BODY(rope_weights, T)                                                                                   \
+    BODY(rope_weights, full<T>, T)                                                                          \
+  }                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(128, 6)                                                      \
+      qk_norm_rope_weights_end_##type(const QKNormRoPEBackwardArgs a) {                                     \
+    weights_end<T>(a);                                                                                      \
   }
 
 KERNELS(float, f32)

@@ -8,11 +8,12 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-// The weights' gradients have so few blocks that one on a multiprocessor will do.
+// The weights' gradients have so much under way in a thread that one block on a multiprocessor will do.
 var ropeKernels = slices.Concat(
 	kernelsOf[qkNormRoPEArgs]("rope", "qk_norm_rope", 256, 4),
 	kernelsOf[qkNormRoPEBackwardArgs]("rope", "qk_norm_rope_backward", 256, 3),
 	kernelsOf[qkNormRoPEBackwardArgs]("rope", "qk_norm_rope_weights", 512, 1),
+	kernelsOf[qkNormRoPEBackwardArgs]("rope", "qk_norm_rope_weights_end", 128, 6),
 )
 
 type qkNormRoPEArgs struct {
@@ -25,11 +26,11 @@ type qkNormRoPEArgs struct {
 }
 
 type qkNormRoPEBackwardArgs struct {
-	dqOut, dkOut, q, k, qWeight, kWeight, qRStd, kRStd, pos, cos, sin, dq, dk, dqWeight, dkWeight uint64
+	dqOut, dkOut, q, k, qWeight, kWeight, qRStd, kRStd, pos, cos, sin, sums, dq, dk, dqWeight, dkWeight uint64
 
-	rows                                    int64
-	heads, kvHeads, headSize, positions     int32
-	lanes, vector, accumulate, qWide, kWide uint32
+	rows                                       int64
+	heads, kvHeads, headSize, positions, parts int32
+	lanes, vector, accumulate, qWide, kWide    uint32
 }
 
 // headLanes returns how many lanes share a head, one pack of each half a lane.
@@ -87,6 +88,7 @@ func qkNormRoPEBackward(o *device.QKNormRoPEBackward) ([]Launch, error) {
 		return nil, err
 	}
 	weights, _ := named("qk_norm_rope_weights", typ)
+	end, _ := named("qk_norm_rope_weights_end", typ)
 	if err := countHeads(o.Rows, o.Heads, o.KVHeads); err != nil {
 		return nil, err
 	}
@@ -95,14 +97,16 @@ func qkNormRoPEBackward(o *device.QKNormRoPEBackward) ([]Launch, error) {
 	if vector != 0 {
 		packs = packs * int(typ.Size()) / 16
 	}
+	parts := device.QKNormParts(o.Rows, o.Heads)
 	args := pack(qkNormRoPEBackwardArgs{
 		at(o.DQOut), at(o.DKOut), at(o.Q), at(o.K), at(o.QWeight), at(o.KWeight), at(o.QRStd), at(o.KRStd), at(o.Pos), at(o.Cos), at(o.Sin),
-		at(o.DQ), at(o.DK), at(o.DQWeight), at(o.DKWeight),
-		int64(o.Rows), int32(o.Heads), int32(o.KVHeads), int32(o.HeadSize), int32(o.Positions),
+		at(o.Parts), at(o.DQ), at(o.DK), at(o.DQWeight), at(o.DKWeight),
+		int64(o.Rows), int32(o.Heads), int32(o.KVHeads), int32(o.HeadSize), int32(o.Positions), int32(parts),
 		lanes, vector, flag(o.Accumulate), flag(o.DQWeight.Type == device.F32), flag(o.DKWeight.Type == device.F32),
 	})
 	return []Launch{
-		{Kernel: weights, Grid: [3]uint32{uint32(packs), 2, 1}, Block: [3]uint32{512, 1, 1}, Args: args},
+		{Kernel: weights, Grid: [3]uint32{uint32(packs), 2, uint32(parts)}, Block: [3]uint32{512, 1, 1}, Args: args},
+		line(end, cover(2*o.HeadSize, 128), 128, args),
 		line(kernel, cover(o.Rows*(o.Heads+o.KVHeads), int(256/lanes)), 256, args),
 	}, nil
 }

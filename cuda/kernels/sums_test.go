@@ -24,7 +24,7 @@ func reduceSumOf(m optest.Memory, typ, to device.DType, n, count, in int) *devic
 }
 
 func sumSquaresOf(m optest.Memory, typ device.DType, n int) *device.SumSquares {
-	return &device.SumSquares{X: m.Normal(typ, n, 0, 1), Out: m.Blank(device.F64, 1), N: n}
+	return &device.SumSquares{X: m.Normal(typ, n, 0, 1), Parts: m.Blank(device.F64, device.NormBlocks(n)), Out: m.Blank(device.F64, 1), N: n}
 }
 
 // checkFiniteOf looks at large numbers of which one is x.

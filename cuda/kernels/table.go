@@ -16,13 +16,31 @@ type Kernel struct {
 	// Threads is the most a block may have: its __launch_bounds__.
 	Threads int
 	// Blocks of so many threads have to fit into one multiprocessor at a time,
-	// by their registers and shared memory: the wanted occupancy.
+	// by their registers and shared memory: the wanted occupancy, and the second
+	// of its __launch_bounds__. No multiprocessor has fewer than 1,536 threads.
 	Blocks int
 	// Shared is the most dynamic shared memory that it is launched with.
 	Shared int
 	// Spills is how many bytes of registers may be spilled; why is said where
 	// it is not 0.
 	Spills int
+}
+
+// registers are those of 32 bits in a multiprocessor.
+const registers = 65536
+
+// Fits says what is wrong with how a compiler made k: so many registers a
+// thread and so many bytes of them in memory. Registers are given to warps, in
+// units of 256.
+func (k Kernel) Fits(used, spilled int) error {
+	perBlock := (k.Threads + 31) / 32 * 32 * ((used + 7) / 8 * 8)
+	switch {
+	case spilled > k.Spills:
+		return fmt.Errorf("%s: %d bytes of registers are spilled, %d are allowed", k.Name, spilled, k.Spills)
+	case k.Blocks*perBlock > registers:
+		return fmt.Errorf("%s: %d registers: %d blocks of %d threads do not fit", k.Name, used, k.Blocks, k.Threads)
+	}
+	return nil
 }
 
 // All lists the kernels of all families.

@@ -62,6 +62,7 @@ var (
 	entryOf  = regexp.MustCompile(`\.visible \.entry (\w+)\(\n((?:.*\n)*?)\)\n((?:\..*\n)*)`)
 	paramOf  = regexp.MustCompile(`^\s*\.param \.align 8 \.b8 \w+_param_0\[(\d+)\]\n$`)
 	maxOf    = regexp.MustCompile(`\.maxntid (\d+), 1, 1`)
+	leastOf  = regexp.MustCompile(`\.minnctapersm (\d+)`)
 	structOf = regexp.MustCompile(`(?s)struct (\w+Args) \{(.*?)\n\};`)
 	headOf   = regexp.MustCompile(`(\w+(?:##\w+)*)\(const (\w+) a\)`)
 	lineOf   = regexp.MustCompile(`^\s*(const )?(\w+) ([^;]+);\s*(//.*)?$`)
@@ -91,6 +92,10 @@ func TestEachEntryPointIsInTheTableWithItsParameterAndThreads(t *testing.T) {
 			}
 			if max := maxOf.FindStringSubmatch(e[3]); max == nil || max[1] != strconv.Itoa(k.Threads) {
 				t.Errorf("%s: __launch_bounds__ gives %q, the table %d threads", k.Name, e[3], k.Threads)
+			}
+			// So that also the compiler of a driver that is not at hand keeps to it.
+			if least := leastOf.FindStringSubmatch(e[3]); least == nil || least[1] != strconv.Itoa(k.Blocks) {
+				t.Errorf("%s: __launch_bounds__ gives %q, the table %d blocks", k.Name, e[3], k.Blocks)
 			}
 		}
 	}

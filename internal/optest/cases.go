@@ -169,6 +169,7 @@ func (g generator) qkNormRoPEBackward() device.Op {
 	if !f.QWeight.Absent() {
 		o.Q, o.K, o.QWeight, o.KWeight, o.QRStd, o.KRStd = f.Q, f.K, f.QWeight, f.KWeight, f.QRStd, f.KRStd
 		o.DQWeight, o.DKWeight = g.acc(f.HeadSize, o.Accumulate), g.acc(f.HeadSize, o.Accumulate)
+		o.Parts = g.Blank(g.stat, device.QKNormParts(f.Rows, f.Heads)*2*f.HeadSize)
 	}
 	return o
 }

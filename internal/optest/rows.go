@@ -63,7 +63,7 @@ func (g generator) reduceSum() device.Op {
 
 func (g generator) sumSquares() device.Op {
 	n := g.count()
-	return &device.SumSquares{X: g.normal(n), Out: g.Blank(device.F64, 1), N: n}
+	return &device.SumSquares{X: g.normal(n), Parts: g.Blank(device.F64, device.NormBlocks(n)), Out: g.Blank(device.F64, 1), N: n}
 }
 
 func (g generator) checkFinite() device.Op {

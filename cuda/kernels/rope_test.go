@@ -1,0 +1,36 @@
+package kernels
+
+import (
+	"math"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/internal/optest"
+)
+
+// Rows and heads that make several parts, the last of which is shorter, and whose key-value heads leave parts empty.
+func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		const rows, heads, kvHeads, size, positions = 701, 24, 1, 16, 5
+		q, k, stat := rows*heads*size, rows*kvHeads*size, device.F32
+		o := &device.QKNormRoPEBackward{
+			DQOut: memory.Normal(typ, q, 0, 1), DKOut: memory.Normal(typ, k, 0, 1), Q: memory.Normal(typ, q, 0, 1), K: memory.Normal(typ, k, 0, 1),
+			QWeight: memory.Normal(typ, size, 1, 0.2), KWeight: memory.Normal(typ, size, 1, 0.2),
+			QRStd: memory.Normal(stat, rows*heads, 1, 0.1), KRStd: memory.Normal(stat, rows*kvHeads, 1, 0.1),
+			Pos:   memory.Ints(rows, func(i int) int { return i % positions }),
+			Cos:   memory.Floats(stat, positions*size/2, func(i int) float64 { return math.Cos(float64(i)) }),
+			Sin:   memory.Floats(stat, positions*size/2, func(i int) float64 { return math.Sin(float64(i)) }),
+			Parts: memory.Blank(stat, 3*2*size), DQ: memory.Blank(typ, q), DK: memory.Blank(typ, k),
+			DQWeight: memory.Normal(stat, size, 0, 1), DKWeight: memory.Normal(typ, size, 0, 1),
+			Rows: rows, Heads: heads, KVHeads: kvHeads, HeadSize: size, Positions: positions, Accumulate: true,
+		}
+		if err := o.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(memory, rng, o, schedules...); err != nil {
+			t.Errorf("%s: %v", device.Format(o), err)
+		}
+	}
+}
