@@ -2,6 +2,7 @@
 
 package cuda
 
+// #include "blas.h"
 // #include "call.h"
 import "C"
 
@@ -37,11 +38,14 @@ type gpu struct {
 	alive  sync.RWMutex   // held to read by who asks an event, for as long as that takes
 	gone   bool           // under alive: there is no context any more
 
+	compiled []Compiled // by New
+
 	// Of the thread alone, from here on.
 	filling   C.CUstream // zeroes new memory
 	priority  struct{ least, greatest C.int }
 	modules   []C.CUmodule
 	functions map[string]C.CUfunction
+	shapes    map[C.gofsdp_product]bool // of products that have been started
 	works     map[device.Op]*work
 	graphs    map[listed]*graph
 	buffers   map[device.Addr]device.Buffer
@@ -86,7 +90,7 @@ func New(d *Driver, o Options) (device.Device, error) {
 			Memory: p.Memory, BF16Native: true,
 		},
 		queue: make(chan command, queueLen), ended: make(chan struct{}),
-		functions: map[string]C.CUfunction{}, works: map[device.Op]*work{}, graphs: map[listed]*graph{},
+		functions: map[string]C.CUfunction{}, shapes: map[C.gofsdp_product]bool{}, works: map[device.Op]*work{}, graphs: map[listed]*graph{},
 		buffers: map[device.Addr]device.Buffer{},
 	}
 	go g.serve()
@@ -276,8 +280,8 @@ func (g *gpu) buffer(t device.Tensor) (device.Buffer, bool) {
 	return device.Buffer{}, false
 }
 
-// NewStream implements device.Device. A stream has a cuBLAS of its own, and takes that one's workspace.
-// Where there can be none, each Sync of it says why.
+// NewStream implements device.Device. A stream has a cuBLAS of its own, and takes that one's workspace. Both wait
+// for the GPU, so streams are made before the first collective. Where there can be none, each Sync says why.
 func (g *gpu) NewStream(name string) device.Stream {
 	s := &stream{gpu: g, name: name, answers: make(chan answer, 1)}
 	s.err = g.Do(func() error {

@@ -489,10 +489,33 @@ func TestWhateverFailsAtTheStartIsNamedAndTheRestGivenBack(t *testing.T) {
 			t.Errorf("kernel %s of %d bytes of shared memory: asked for %v", k.Name, k.Shared, asks)
 		}
 	}
-	for _, call := range []string{"cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadDataEx", "cuModuleGetFunction"} {
+	for _, call := range []string{"cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute"} {
 		if !seen[call] {
 			t.Errorf("New does not call %s; it calls %v", call, reflect.ValueOf(seen).MapKeys())
 		}
+	}
+}
+
+func TestWhatTheCompilerMadeOfEachKernelIsAskedAtTheStart(t *testing.T) {
+	d, c := testDevice(t, Options{})
+	if d := device.NewReference(); CompiledKernels(d) != nil || d.Close() != nil {
+		t.Error("the reference device has kernels")
+	}
+	all := kernels.All()
+	compiled := CompiledKernels(d)
+	if len(compiled) != len(all) {
+		t.Fatalf("%d kernels, want %d", len(compiled), len(all))
+	}
+	for i, k := range all { // as the test's driver says
+		if got, want := compiled[i], (Compiled{Kernel: k, Registers: 104, Spilled: 103, Shared: 101 + k.Shared}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	s := d.NewStream("compute")
+	c.calls()
+	s.Launch(swiGLU(t, d, 100))
+	if err := s.Sync(); err != nil || strings.Contains(c.calls(), "cuFunc") {
+		t.Error(err, "or a launch asks again")
 	}
 }
 

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gofsdp/gofsdp/device"
 )
@@ -56,6 +57,15 @@ func (s *stream) performAll(ops []device.Op) {
 		return
 	}
 	if !l.still(g, ops) {
+		if s.err = l.renew(s, ops); s.err != nil {
+			return
+		}
+		if l.strange(g) {
+			for _, op := range ops {
+				s.perform(op)
+			}
+			return
+		}
 		if s.err = l.capture(s, ops); s.err != nil {
 			return
 		}
@@ -96,9 +106,9 @@ func (l *graph) still(g *gpu, ops []device.Op) bool {
 	return true
 }
 
-// capture makes the graph. Nothing may be allocated between its beginning and its end, so operations
-// become calls before: twice, since a new one may let go of those before it (mostWorks).
-func (l *graph) capture(s *stream, ops []device.Op) error {
+// renew lets go of the graph and turns the operations into calls, for nothing may be allocated while they are
+// captured: twice, since a new one may let go of those before it (mostWorks).
+func (l *graph) renew(s *stream, ops []device.Op) error {
 	g := s.gpu
 	if err := l.destroy(g); err != nil {
 		return err
@@ -117,7 +127,24 @@ func (l *graph) capture(s *stream, ops []device.Op) error {
 		}
 	}
 	g.graphs[listed{s, &ops[0], len(ops)}] = l // where it has been let go of as well
-	const threadLocal = 1                      // CUstreamCaptureMode: other threads may wait meanwhile
+	return nil
+}
+
+// strange says whether a product of the list is of a new shape: it is started on its own once, since what that
+// waits for, and loads, may not be captured.
+func (l *graph) strange(g *gpu) bool {
+	return slices.ContainsFunc(l.works, func(w *work) bool {
+		return w != nil && slices.ContainsFunc(w.parts, func(p part) bool {
+			product, ok := p.(*product)
+			return ok && product.strange(g)
+		})
+	})
+}
+
+// capture makes the graph.
+func (l *graph) capture(s *stream, ops []device.Op) error {
+	g := s.gpu
+	const threadLocal = 1 // CUstreamCaptureMode: other threads may wait meanwhile
 	table, where := g.driver.table, fmt.Sprintf("%d operations, %s to %s", len(ops), device.Name(ops[0]), device.Name(ops[len(ops)-1]))
 	if r := C.call_cuStreamBeginCapture(table, s.handle, threadLocal); r != 0 {
 		return s.failed(r, "cuStreamBeginCapture", where)

@@ -37,9 +37,10 @@ func TestAListIsOneCallFromItsThirdLaunchOn(t *testing.T) {
 	own := &native{func() error { return nil }}
 	ops := []device.Op{op, product, own, &device.Fill{Dst: op.Up, N: 100}}
 	const (
+		first   = "LaunchKernel CtxSynchronize MemsetD32Async" // the product's shape is new
 		plain   = "LaunchKernel MemsetD32Async"
 		capture = "StreamBeginCapture_v2 " + plain + " StreamEndCapture GraphInstantiateWithFlags GraphDestroy GraphLaunch"
-		anew    = "CtxSynchronize GraphExecDestroy " + capture
+		destroy = "CtxSynchronize GraphExecDestroy "
 	)
 	c.calls()
 	for _, step := range []struct {
@@ -47,18 +48,21 @@ func TestAListIsOneCallFromItsThirdLaunchOn(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{"for the first time", func() {}, plain},
+		{"for the first time", func() {}, first},
 		{"for the second time", func() {}, capture},
 		{"for the third time", func() {}, "GraphLaunch"},
-		{"an operation has changed", func() { op.Up = op.Gate }, anew},
+		{"an operation has changed", func() { op.Up = op.Gate }, destroy + capture},
 		{"again", func() {}, "GraphLaunch"},
+		{"a product has another shape", func() { product.M, product.A, product.C = 9, b.In(device.F32, 0, 90), b.In(device.F32, 800, 90) }, destroy + first},
+		{"which is known now", func() {}, capture},
+		{"another product has it", func() { product.C = b.In(device.F32, 816, 90) }, destroy + capture},
 		{"a buffer was freed", func() {
 			other := alloc(t, d, 10, device.Local)
 			c.calls()
 			if err := d.Free(other); err != nil {
 				t.Fatal(err)
 			}
-		}, "CtxSynchronize GraphExecDestroy MemFree_v2 " + plain},
+		}, destroy + "MemFree_v2 " + plain},
 		{"and then", func() {}, capture},
 	} {
 		step.change()

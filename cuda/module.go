@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/gofsdp/gofsdp/cuda/kernels"
+	"github.com/gofsdp/gofsdp/device"
 )
 
 // loadKernels lets the driver compile all modules, and finds the kernels. Doing all at once, before
@@ -50,11 +51,15 @@ func (g *gpu) compile(name, text string) (m C.CUmodule, err error) {
 	return m, nil
 }
 
-// function finds a kernel and lets it have the shared memory that its launches ask for.
+// function finds a kernel, lets it have the shared memory that its launches ask for, and asks what the compiler
+// made of it. Drivers may put off loading a function until it is first used, which then waits for the GPU and
+// holds the context's lock: a collective that other threads must keep going would never end. To ask for an
+// attribute loads it now.
 func (g *gpu) function(m C.CUmodule, k kernels.Kernel, p Properties) (f C.CUfunction, err error) {
 	const (
-		maxDynamicShared = 8        // CUfunction_attribute
-		withoutConsent   = 48 << 10 // what any kernel may have
+		staticShared, localBytes, registers, maxDynamicShared = 1, 3, 4, 8 // CUfunction_attribute
+
+		withoutConsent = 48 << 10 // what any kernel may have
 	)
 	name := C.CString(k.Name)
 	defer C.free(unsafe.Pointer(name))
@@ -69,5 +74,22 @@ func (g *gpu) function(m C.CUmodule, k kernels.Kernel, p Properties) (f C.CUfunc
 			return nil, g.driver.failure(r, "cuFuncSetAttribute", fmt.Sprintf("%s: kernel %s, %d bytes of shared memory", g.name, k.Name, k.Shared))
 		}
 	}
+	var made [registers + 1]C.int
+	for _, which := range []C.int{staticShared, localBytes, registers} {
+		if r := C.call_cuFuncGetAttribute(g.driver.table, &made[which], which, f); r != 0 {
+			return nil, g.driver.failure(r, "cuFuncGetAttribute", fmt.Sprintf("%s: kernel %s, attribute %d", g.name, k.Name, which))
+		}
+	}
+	g.compiled = append(g.compiled, Compiled{
+		Kernel: k, Registers: int(made[registers]), Spilled: int(made[localBytes]), Shared: int(made[staticShared]) + k.Shared,
+	})
 	return f, nil
+}
+
+// CompiledKernels returns what the driver's compiler made of each kernel for a device of New; nil for another.
+func CompiledKernels(d device.Device) []Compiled {
+	if g, ok := d.(*gpu); ok {
+		return g.compiled
+	}
+	return nil
 }

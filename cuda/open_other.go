@@ -25,3 +25,6 @@ func (s Sources) Find() Report {
 
 // New cannot be reached: there is no Driver.
 func New(*Driver, Options) (device.Device, error) { return nil, ErrNoLibrary }
+
+// CompiledKernels has none to tell of.
+func CompiledKernels(device.Device) []Compiled { return nil }

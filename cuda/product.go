@@ -35,7 +35,10 @@ type multiplier struct {
 const onesRows = 8192
 
 // product is a matrix product of cuBLAS's.
-type product struct{ call *C.gofsdp_product }
+type product struct {
+	call    *C.gofsdp_product
+	started bool // or one of its shape
+}
 
 // Numbers of cudaDataType and cublasComputeType_t.
 const (
@@ -99,7 +102,37 @@ func (g *gpu) products(o *device.MatMul) ([]part, error) {
 func newProduct(p C.gofsdp_product) *product {
 	own := (*C.gofsdp_product)(C.malloc(C.sizeof_gofsdp_product))
 	*own = p
-	return &product{own}
+	return &product{call: own}
+}
+
+// shape is what cuBLAS chooses its kernels by: all but where the operands are, of which it sees the alignment.
+func (p *product) shape() C.gofsdp_product {
+	s := *p.call
+	s.a, s.b, s.c = s.a%16, s.b%16, s.c%16
+	return s
+}
+
+// strange says whether no product of its shape has been started on the device.
+func (p *product) strange(g *gpu) bool {
+	p.started = p.started || g.shapes[p.shape()]
+	return !p.started
+}
+
+// settle waits for all that the GPU has to do before a product is started whose shape is new. The driver loads
+// cuBLAS's kernels as they are first used, which waits for the GPU and meanwhile holds the context's lock; NCCL's
+// threads may need the lock to end a collective that the GPU is at (torchcomms, issue 2334; openxla/xla, issue
+// 38932). After this none is under way.
+//
+// Here is where waiting ends, on every rank: the device's thread starts what the engine asks for in the order of
+// the plan, which is that of all ranks, so each has started the same collectives before this product, and none of
+// these needs what any rank starts later. The plan's shapes are the same too: all ranks wait at the same product,
+// in the first step of a program, and in no later one. Not while capturing: see graph.capture.
+func (g *gpu) settle(p *product) *Error {
+	if r := C.call_cuCtxSynchronize(g.driver.table); r != 0 {
+		return g.driver.failure(r, "cuCtxSynchronize", g.name)
+	}
+	g.shapes[p.shape()], p.started = true, true
+	return nil
 }
 
 // makeOnes fills the memory that biases are spread with.
@@ -124,6 +157,11 @@ func (g *gpu) onesOf(typ device.DType) device.Tensor {
 }
 
 func (p *product) start(s *stream) *Error {
+	if p.strange(s.gpu) {
+		if err := s.gpu.settle(p); err != nil {
+			return err
+		}
+	}
 	if r := C.gofsdp_multiply(s.gpu.driver.blas, s.blas.handle, p.call); r != 0 {
 		c := p.call
 		e := blasFailure(r, "cublasGemmEx", "stream "+s.name)

@@ -121,6 +121,49 @@ func TestProductsTakeNoMemory(t *testing.T) {
 	}
 }
 
+// TestTheGPUIsWaitedForBeforeAShapeOfProductThatIsNew counts the waits: one a shape, whatever the operands are.
+func TestTheGPUIsWaitedForBeforeAShapeOfProductThatIsNew(t *testing.T) {
+	d, c := testDevice(t, Options{})
+	s, other := d.NewStream("compute"), d.NewStream("other")
+	b := alloc(t, d, 1<<14, device.Local)
+	product := func(m, off int64, bias bool) *device.MatMul {
+		o := &device.MatMul{A: b.In(device.BF16, off, m), B: b.In(device.BF16, 1024, 3), C: b.In(device.BF16, 4096, 3*m), M: int(m), N: 3, K: 1}
+		if bias {
+			o.Bias = b.In(device.BF16, 2048, 3)
+		}
+		return o
+	}
+	for _, step := range []struct {
+		name  string
+		s     device.Stream
+		op    *device.MatMul
+		waits int
+	}{
+		{"the first", s, product(10, 0, false), 1},
+		{"the same shape", s, product(10, 16, false), 0},
+		{"another stream", other, product(10, 32, false), 0},
+		{"another alignment", s, product(10, 2, false), 1},
+		{"other rows", s, product(11, 0, false), 1},
+		{"a bias, which is a product too, and what adds to it", s, product(13, 0, true), 2},
+		{"the same again", s, product(13, 0, true), 0},
+	} {
+		c.calls()
+		step.s.Launch(step.op)
+		if err := step.s.Sync(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if got := strings.Count(c.calls(), "cuCtxSynchronize"); got != step.waits {
+			t.Errorf("%s: waited %d times, want %d", step.name, got, step.waits)
+		}
+	}
+	c.fail("cuCtxSynchronize", 700, 0)
+	s.Launch(product(12, 0, false))
+	if err := s.Sync(); err == nil || !strings.Contains(err.Error(), "cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)") {
+		t.Error(err)
+	}
+	c.fail("", 0, 0)
+}
+
 func TestADriverWithoutCuBLASIsNoDevice(t *testing.T) {
 	s, _ := testDriver(t)
 	none := filepath.Join(t.TempDir(), "libcublas.so.12")

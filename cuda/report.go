@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/gofsdp/gofsdp/cuda/kernels"
 	"github.com/gofsdp/gofsdp/device"
 )
 
@@ -71,6 +72,14 @@ func (p Properties) check() error {
 		return fmt.Errorf("cuda: device %d, %s, has addresses of its own for the host's memory (no unified addressing), which is not supported", p.Ordinal, p.Name)
 	}
 	return nil
+}
+
+// Compiled is what a driver's compiler made of a kernel. Kernel.Fits says whether that is what is wanted.
+type Compiled struct {
+	Kernel    kernels.Kernel
+	Registers int // of a thread
+	Spilled   int // bytes of memory that a thread uses for what registers do not hold
+	Shared    int // bytes of shared memory of a block, at most
 }
 
 // Options say which GPU a device is and how it computes.
@@ -146,7 +155,9 @@ var hints = map[int]string{
 // late says whether a result tells of work that was started before, after which the context is lost.
 func late(code int) bool {
 	switch code {
-	case 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719: // ECC, NVLink, addresses, time-out, assert, instructions
+	// ECC, NVLink, a contained fault, addresses, time-out, a context that is gone, assert, instructions, a leak of
+	// tensor memory.
+	case 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721:
 		return true
 	}
 	return false

@@ -110,14 +110,15 @@ func (o *module) function(name string) (*function, error) {
 
 // Attributes of functions: enum CUfunction_attribute.
 const (
-	functionThreads  = 0
-	functionShared   = 1
-	functionLocal    = 3
-	functionPTX      = 5
-	functionBinary   = 6
-	functionDynamic  = 8
-	functionCarveout = 9
-	functionCount    = 16
+	functionThreads   = 0
+	functionShared    = 1
+	functionLocal     = 3
+	functionRegisters = 4
+	functionPTX       = 5
+	functionBinary    = 6
+	functionDynamic   = 8
+	functionCarveout  = 9
+	functionCount     = 16
 )
 
 // attribute is cuFuncGetAttribute.
@@ -129,6 +130,8 @@ func (f *function) attribute(which int) (int, error) {
 		return f.kernel.Shared, nil
 	case functionLocal:
 		return f.kernel.Local, nil
+	case functionRegisters:
+		return f.registers(), nil
 	case functionPTX:
 		v, _ := strconv.Atoi(strings.ReplaceAll(f.module.code.Version, ".", ""))
 		return v, nil
@@ -141,6 +144,12 @@ func (f *function) attribute(which int) (int, error) {
 		return 0, refuse(InvalidValue, "attribute %d of a function", which)
 	}
 	return 0, refuse(NotSupported, "attribute %d of a function is known to a compiler alone", which)
+}
+
+// registers is as many as a compiler may give to each thread, by the launch bounds: there is none here that
+// would say how many it takes. Of 65,536 in a multiprocessor a thread has 255 at most, in units of 8.
+func (f *function) registers() int {
+	return min(255, 65536/(f.threads()*max(1, int(f.kernel.MinBlocks)))&^7)
 }
 
 // setAttribute is cuFuncSetAttribute.

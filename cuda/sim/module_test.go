@@ -222,6 +222,8 @@ func TestFunctionsHaveAttributes(t *testing.T) {
 		{f[0], 1, 0},
 		{f[1], 1, 1024}, // static shared memory
 		{f[0], 3, 0},    // local memory
+		{f[0], 4, 255},  // registers, as many as launch bounds allow
+		{f[1], 4, 64},   //
 		{f[0], 5, 82},   // PTX
 		{f[0], 6, 89},   // device
 		{f[0], 8, 48 << 10},
@@ -233,7 +235,7 @@ func TestFunctionsHaveAttributes(t *testing.T) {
 		}
 	}
 	var value int32
-	r.want(r.FuncGetAttribute(&value, 4, f[0]), sim.NotSupported) // registers
+	r.want(r.FuncGetAttribute(&value, 2, f[0]), sim.NotSupported) // constants
 	r.want(r.FuncGetAttribute(&value, 99, f[0]), sim.InvalidValue)
 	r.want(r.FuncGetAttribute(nil, 0, f[0]), sim.InvalidValue)
 	r.ok(r.FuncSetAttribute(f[0], 9, 100))

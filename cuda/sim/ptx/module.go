@@ -25,6 +25,7 @@ type Kernel struct {
 	Shared     int    // bytes of static shared memory a block
 	Local      int    // bytes of local memory a thread
 	MaxThreads uint32 // of a block, as __launch_bounds__ says; 0: not said
+	MinBlocks  uint32 // of a multiprocessor at a time, as it says too; 0: not said
 
 	module   *Module
 	places   []place   // where each instruction was written, for reports

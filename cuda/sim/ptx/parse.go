@@ -305,7 +305,11 @@ func (p *parser) entry() error {
 			for _, v := range n {
 				k.MaxThreads *= uint32(v)
 			}
-		case ".minnctapersm", ".maxnreg":
+		case ".minnctapersm":
+			if len(n) == 1 {
+				k.MinBlocks = uint32(n[0])
+			}
+		case ".maxnreg":
 		default:
 			return p.errorf("%s is not supported on a kernel", directive)
 		}

@@ -87,7 +87,7 @@ lines */
 	if m.Version != "8.2" || m.Target != "sm_80" || len(m.Kernels) != 2 || m.Kernels["b"] == nil {
 		t.Errorf("%+v", m)
 	}
-	if a.ArgsSize != 41 || a.MaxThreads != 64 || a.Shared != 20 || a.Local != 40 || len(a.Params) != len(want) {
+	if a.ArgsSize != 41 || a.MaxThreads != 64 || a.MinBlocks != 2 || a.Shared != 20 || a.Local != 40 || len(a.Params) != len(want) {
 		t.Fatalf("%+v", a)
 	}
 	for i, p := range want {

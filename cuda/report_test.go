@@ -1,0 +1,15 @@
+package cuda
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestOfAResultThatEndsAContextIsSaidThatNothingMoreCanBeDone(t *testing.T) {
+	for code, ends := range map[int]bool{1: false, 2: false, 98: false, 226: true, 700: true, 709: true, 719: true, 721: true} {
+		text := (&Error{Call: "cuLaunchKernel", Code: code, Where: "stream compute"}).Error()
+		if strings.Contains(text, "nothing more can be done on it") != ends {
+			t.Errorf("%d: %s", code, text)
+		}
+	}
+}
