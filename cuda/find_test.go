@@ -80,6 +80,14 @@ func TestLibrariesAreLookedForWhereImagesAndWheelsKeepThem(t *testing.T) {
 				"ROOT" + site + "nvidia/cu13/lib/libcublas.so.13", "libcublas.so.13",
 			},
 		},
+		"cuBLASLt: a folder that lacks cuBLAS of its version after those that have it": {
+			wanted: blas("libcublasLt", 13000),
+			files:  []string{site + "nvidia/cu13/lib/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublas.so.13"},
+			want: []string{
+				"ROOT/usr/local/cuda/lib64/libcublasLt.so.13", "ROOT" + site + "nvidia/cu13/lib/libcublasLt.so.13", "libcublasLt.so.13",
+				"libcublasLt.so.12",
+			},
+		},
 		"an override alone": {
 			wanted: nccl,
 			env:    map[string]string{OverrideNCCL: "ROOT/my/libnccl.so.2.30.7"},
