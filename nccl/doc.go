@@ -29,11 +29,17 @@
 // # What a caller must know
 //
 //   - All ranks start the collectives of their communicators in one order: the
-//     thread of a device waits in each until NCCL has taken it.
+//     thread of a device waits in each until NCCL has taken it. On the GPU they
+//     keep it where the process has the variables of Settings.Environment.
 //   - A communicator is used on one stream at a time, and not in lists of
-//     operations that become graphs (LaunchAll): its watchdog does not see them.
+//     operations that become graphs (LaunchAll), which refuse it: its watchdog
+//     does not see it there, and NCCL lets nobody leave a communicator that a
+//     graph has.
 //   - Abort ends the waits of this rank alone: NCCL tells others nothing, or an
 //     error of the network later. They end by their own deadline, or are told by
-//     who started them.
+//     who started them. NCCL may also not get done with an abort where others
+//     have not aborted: Close says so after the deadline, and the process ends.
+//   - NCCL lets no two threads call it for one communicator, not even to ask for
+//     errors: the watchdog asks when the device's thread does not.
 //   - One process a GPU is what NCCL's authors advise.
 package nccl

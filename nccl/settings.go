@@ -19,16 +19,23 @@ func (s Settings) network() string {
 	return ""
 }
 
-// Environment returns the variables that a rank's process is to be started with, so that NCCL writes what it
-// decides into a file of the rank's in dir, which must exist: its standard output loses lines when a Go process
-// ends. NCCL puts host and process into the file's name. Its level is INFO, and the subsystems are those that
-// say which network and which paths are used, at initialisation alone. The variables go into the environment
-// that the process begins with, since setting them later races with the threads of C libraries.
+// Environment returns the variables that a rank's process is to be started with. The variables go into the
+// environment that the process begins with, since setting them later races with the threads of C libraries.
+//
+// NCCL writes what it decides into a file of the rank's in dir, which must exist: its standard output loses lines
+// when a Go process ends. NCCL puts host and process into the file's name. Its level is INFO, and the subsystems
+// are those that say which network and which paths are used, at initialisation alone.
+//
+// A GPU's communicators are used at once, and NCCL's kernels hold what they have of the GPU while they wait for
+// their peers. So that no two ranks wait for each other with different ones, the GPU runs them in the order in
+// which they were started (NCCL_LAUNCH_ORDER_IMPLICIT, since 2.26), which is the same on all ranks: overlapping
+// with a driver of CUDA 12.3 or newer, one by one with an older one.
 func (s Settings) Environment(dir string, rank int) []string {
 	list := []string{
 		"NCCL_DEBUG=INFO",
 		"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
 		"NCCL_DEBUG_FILE=" + filepath.Join(dir, fmt.Sprintf("nccl.rank-%04d.%%h.%%p.log", rank)),
+		"NCCL_LAUNCH_ORDER_IMPLICIT=1",
 	}
 	if s.Require == "efa" {
 		list = append(list, "FI_PROVIDER=efa")

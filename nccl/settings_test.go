@@ -7,12 +7,13 @@ import (
 	"github.com/gofsdp/gofsdp/nccl"
 )
 
-func TestTheEnvironmentPutsALogOfEachRankIntoTheFolder(t *testing.T) {
+func TestTheEnvironmentPutsALogOfEachRankIntoTheFolderAndKeepsTheOrder(t *testing.T) {
 	got := nccl.Settings{Require: "any"}.Environment("evidence", 7)
 	want := []string{
 		"NCCL_DEBUG=INFO",
 		"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
 		"NCCL_DEBUG_FILE=evidence/nccl.rank-0007.%h.%p.log",
+		"NCCL_LAUNCH_ORDER_IMPLICIT=1",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
