@@ -15,6 +15,9 @@ CC := $(firstword $(foreach c,gcc clang cc,$(if $(shell command -v $(c)),$(c))))
 endif
 export CC
 
+# go-nvml calls functions that NVIDIA has deprecated, a screenful of them, which is not for whoever builds this.
+export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
+
 ARGS ?=
 SCENARIO ?= $(filter-out short,$(basename $(notdir $(sort $(wildcard bench/scenarios/*.yaml)))))
 GO_TEST ?= go test

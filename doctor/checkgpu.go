@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/nvml"
 )
 
 const gpuGroup = "GPU"
@@ -41,6 +43,10 @@ func (r *Report) gpus() {
 		default:
 			usable++
 		}
+		r.moment(d)
+	}
+	if len(g.Devices) > 0 && len(r.NVML.Devices) == 0 {
+		r.add(gpuGroup, "NVML", Missing, "none: how the devices are just now is not known", said(r.NVML.Problem))
 	}
 	if g.State != cuda.NoLibrary && g.State != cuda.NoDevice && usable < r.Needs.GPUs && len(g.Devices) > 0 {
 		c := r.add(gpuGroup, "devices", Missing, fmt.Sprintf("%d of those can be used, and %s asks for %d", usable, r.Needs.By, r.Needs.GPUs),
@@ -64,6 +70,74 @@ func (r *Report) gpus() {
 		if concerns {
 			c.Remedy = said(l.Problem)
 		}
+	}
+}
+
+// moment judges how a GPU is just now, as far as that can be known. None of it keeps a run from starting.
+func (r *Report) moment(p cuda.Properties) {
+	name := fmt.Sprintf("device %d now", p.Ordinal)
+	d, known := r.NVML.Find(p.UUID)
+	if !known {
+		if len(r.NVML.Devices) > 0 {
+			r.add(gpuGroup, name, Missing, "not known: NVML does not list it", said(r.NVML.Problem))
+		}
+		return
+	}
+	var found, unknown, trouble []string
+	add := func(what string, known bool, reason, text string) {
+		if !known {
+			unknown = append(unknown, what+" ("+reason+")")
+		} else if text != "" {
+			found = append(found, text)
+		}
+	}
+	m, ok := d.Memory.Get()
+	add("memory", ok, d.Memory.Reason(), fmt.Sprintf("%s of %s used", size(m.Used), size(m.Total)))
+	c, ok := d.SMClock.Get()
+	add("clock", ok, d.SMClock.Reason(), fmt.Sprintf("%d of %d MHz", c.Now, c.Max))
+	w, ok := d.Power.Get()
+	add("power", ok, d.Power.Reason(), fmt.Sprintf("%.0f of %.0f W", w.Now, w.Limit))
+	t, ok := d.Temperature.Get()
+	add("temperature", ok, d.Temperature.Reason(), fmt.Sprintf("%d °C", t))
+	k, ok := d.Link.Get()
+	add("PCIe", ok, d.Link.Reason(), fmt.Sprintf("PCIe %d ×%d of %d ×%d", k.Generation, k.Width, k.MaxGeneration, k.MaxWidth))
+	if ok && k.Width < k.MaxWidth {
+		trouble = append(trouble, fmt.Sprintf("%d of %d PCIe lanes are connected, so copies from and to the host are slower: the machine's type, or the slot", k.Width, k.MaxWidth))
+	}
+	slowed, ok := d.Slowed.Get()
+	add("what slows it", ok, d.Slowed.Reason(), "")
+	slowed = slices.DeleteFunc(slices.Clone(slowed), nvml.Harmless)
+	if len(slowed) > 0 {
+		trouble = append(trouble, "it is slowed down ("+strings.Join(slowed, ", ")+"), so what is measured now is too slow: nvidia-smi -q -d PERFORMANCE")
+	}
+	e, ok := d.ECC.Get()
+	add("ECC", ok, d.ECC.Reason(), "")
+	switch {
+	case e.Uncorrected > 0:
+		trouble = append(trouble, fmt.Sprintf("its memory has had %d errors that ECC could not correct: take the machine out of use and reset the GPU (nvidia-smi -r)", e.Uncorrected))
+	case e.Corrected > 0:
+		found = append(found, fmt.Sprintf("%d errors corrected by ECC", e.Corrected))
+	}
+	mig, ok := d.MIG.Get()
+	add("MIG", ok, d.MIG.Reason(), "")
+	if mig {
+		trouble = append(trouble, "it is divided (MIG), and a run has a part of it alone: nvidia-smi -mig 0 makes it whole")
+	}
+	others, ok := d.Processes.Get()
+	add("processes", ok, d.Processes.Reason(), "")
+	for _, o := range others {
+		text := fmt.Sprintf("process %d computes on it", o.PID)
+		if o.Memory >= 0 {
+			text += " and holds " + size(o.Memory)
+		}
+		trouble = append(trouble, text+": end it, or it takes time and memory from a run")
+	}
+	if len(unknown) > 0 {
+		found = append(found, "not known: "+strings.Join(unknown, ", "))
+	}
+	line := r.add(gpuGroup, name, OK, strings.Join(found, ", "), strings.Join(trouble, "; "))
+	if len(trouble) > 0 {
+		line.Verdict = Remedy
 	}
 }
 
@@ -99,7 +173,10 @@ func library(l cuda.Library) string {
 func said(problem string) string {
 	lines := strings.Split(problem, "\n")
 	for i, line := range lines {
-		lines[i] = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(line, "cuda: "), "no library: "), "no device: ")
+		for _, prefix := range []string{"cuda: ", "nvml: ", "no library: ", "no device: "} {
+			line = strings.TrimPrefix(line, prefix)
+		}
+		lines[i] = line
 	}
 	return strings.Join(lines, "; ")
 }

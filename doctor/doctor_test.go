@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/nvml"
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -113,9 +114,14 @@ func (m *machine) report(t *testing.T) Report {
 		CPU: record.Known("Test CPU"), Cores: record.Known(24), CPUs: 48, Memory: record.Known(int64(192 << 30)),
 	}
 	found.Processor.ISA = "avx2"
-	found.GPU = cuda.Report{}
+	const noNVML = "nvml: no library: libnvidia-ml.so.1 is not here"
+	found.GPU, found.NVML = cuda.Report{}, nvml.Report{Problem: noNVML, Release: record.Unknown[string](noNVML)}
 	m.decode(t, "processor", &found.Processor)
 	m.decode(t, "gpu", &found.GPU)
+	if m.file("nvml") != "" {
+		found.NVML = nvml.Report{}
+		m.decode(t, "nvml", &found.NVML)
+	}
 	var n Needs
 	m.decode(t, "needs", &n)
 	return found.Check(n)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/nvml"
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -27,6 +28,7 @@ type Machine struct {
 	Locked    record.Value[Limit]        `json:"locked_memory"` // bytes
 	OpenFiles record.Value[Limit]        `json:"open_files"`
 	GPU       cuda.Report                `json:"gpu"`
+	NVML      nvml.Report                `json:"nvml"`
 	Kernel    record.Value[KernelDriver] `json:"kernel_driver"` // NVIDIA's
 	Network   Network                    `json:"network"`
 	Settings  []Setting                  `json:"settings"`
@@ -99,11 +101,25 @@ func (s Sources) Find() Machine {
 		Locked:    record.ValueOf(s.limit("Max locked memory")),
 		OpenFiles: record.ValueOf(s.limit("Max open files")),
 		GPU:       cuda.Sources{Root: s.Root, Env: s.env}.Find(),
+		NVML:      s.nvml(),
 		Kernel:    record.ValueOf(s.kernelDriver()),
 		Settings:  s.settings(),
 	}
 	m.Network = s.network(m.Settings)
 	return m
+}
+
+// nvml asks NVIDIA's management library how the GPUs are at this moment.
+func (s Sources) nvml() (r nvml.Report) {
+	l, err := nvml.Open(nvml.Sources{Root: s.Root, Env: s.env})
+	if err != nil {
+		return nvml.Report{Problem: err.Error(), Release: record.Unknown[string](err.Error())}
+	}
+	r = l.Report()
+	if err := l.Close(); err != nil && r.Problem == "" {
+		r.Problem = err.Error()
+	}
+	return r
 }
 
 // env is os.Getenv for the environment.

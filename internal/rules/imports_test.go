@@ -28,6 +28,7 @@ var parts = map[string]part{
 	"cuda":       {[]string{"device"}, "kernels know operations, and neither models nor ranks"},
 	"collective": {[]string{"device"}, "it moves bytes between ranks, and has no kernels"},
 	"nccl":       {[]string{"collective", "cuda"}, "it is one implementation of collective"},
+	"cuda/nvml":  {[]string{"record"}, "it tells facts of GPUs, and nothing that computes depends on them"},
 	"cuda/sim":   {[]string{"cuda", "nccl", "collective", "cpu"}, "it stands in for what is below cuda and nccl"},
 
 	"fsdp":       {[]string{"model", "collective", "device"}, "the plan is pure and reaches devices through the seams: it knows no CUDA"},
@@ -44,7 +45,7 @@ var parts = map[string]part{
 	"bench":          {[]string{"config", "train", "cpu", "cuda", "nccl", "collective", "ray"}, "it measures everything but the command line"},
 	"bench/scenario": {[]string{"bench"}, "it compares programs, which it starts as commands, ours too"},
 	"bench/report":   {[]string{"bench/scenario"}, "it draws what was measured, and measures nothing"},
-	"doctor":         {[]string{"cuda", "record"}, "it says what a machine has, whatever is to run there"},
+	"doctor":         {[]string{"cuda", "cuda/nvml", "record"}, "it says what a machine has, whatever is to run there"},
 	"cmd/gofsdp":     {[]string{"bench/report", "bench/scenario", "config", "deploy", "doctor", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
 
 	"internal/rules":    {nil, "it reads the code as text"},
@@ -66,6 +67,7 @@ type library struct {
 var libraries = map[string]library{
 	"github.com/alecthomas/kong":        {[]string{"cmd/gofsdp"}, "the command line is parsed in one place"},
 	"github.com/goccy/go-yaml":          {[]string{"config", "bench/scenario"}, "YAML is read strictly: configurations, and lists of what is compared"},
+	"github.com/NVIDIA/go-nvml":         {[]string{"cuda/nvml"}, "the management library is asked in one place"},
 	"golang.org/x/term":                 {[]string{"cmd/gofsdp"}, "only the command line knows terminals"},
 	"golang.org/x/text":                 {[]string{"data"}, "only the tokenizer normalises text"},
 	"google.golang.org/protobuf":        {[]string{"record", "launcher"}, "only TensorBoard's events and the control plane's messages are protobuf"},
