@@ -31,6 +31,17 @@ func agentEnvironment(file string, node int, deadline time.Duration) []string {
 	return []string{controlVariable + "=" + file, nodeVariable + "=" + strconv.Itoa(node), deadlineVariable + "=" + deadline.String()}
 }
 
+// Node is what a program gives the ranks of its node. Either may be nil.
+type Node struct {
+	// Files makes the files that the ranks share, by what the first of them is told;
+	// each rank inherits all of them, in their order (Start.Files). They are made when
+	// the ranks are, and closed with them.
+	Files func(first Start) ([]*os.File, error)
+	// Environment returns what a rank's process begins with, NAME=value each, besides
+	// what it inherits from the agent and the job's own, which it is given.
+	Environment func(rank Start, job []string) ([]string, error)
+}
+
 // RunAgent is the whole life of an agent: it registers with the launcher that
 // its environment names, starts the node's ranks, each by the command, and
 // returns the exit code for its process when all have ended. What it has to
@@ -38,18 +49,16 @@ func agentEnvironment(file string, node int, deadline time.Duration) []string {
 // told this process to end, as ctx's cause says: then the launcher is asked to
 // let all ranks end after the step at hand.
 //
-// memory makes the files that the node's ranks share, by what the first of them is
-// told; each rank inherits all of them, in their order (Start.Files). They are made
-// when the ranks are, and closed with them. It may be nil.
-func RunAgent(ctx context.Context, command []string, memory func(first Start) ([]*os.File, error)) int {
-	code, err := runAgent(ctx, command, memory)
+// node is what the node's ranks are given by the program that starts them.
+func RunAgent(ctx context.Context, command []string, node Node) int {
+	code, err := runAgent(ctx, command, node)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gofsdp: agent: %v\n", err)
 	}
 	return code
 }
 
-func runAgent(told context.Context, command []string, memory func(Start) ([]*os.File, error)) (code int, err error) {
+func runAgent(told context.Context, command []string, of Node) (code int, err error) {
 	// Where nobody made it the leader of a group, so that all can be killed at
 	// once, it makes itself one; a session's leader is one already.
 	syscall.Setpgid(0, 0)
@@ -69,7 +78,7 @@ func runAgent(told context.Context, command []string, memory func(Start) ([]*os.
 	defer cancel()
 	gone := make(chan struct{})
 	a := &agent{
-		command: command, memory: memory, timing: timingOf(deadline), launcher: newPulse(),
+		command: command, node: of, timing: timingOf(deadline), launcher: newPulse(),
 		gone: gone, forsake: sync.OnceFunc(func() { close(gone) }),
 		out: make(chan *pb.AgentMessage, 256), ended: make(chan *rank),
 	}
@@ -166,7 +175,7 @@ func hostTowards(address string) string {
 // agent is one node's. One goroutine owns it, but for out.
 type agent struct {
 	command  []string
-	memory   func(first Start) ([]*os.File, error) // nil: none
+	node     Node
 	timing   timing
 	launcher *pulse
 	gone     <-chan struct{} // closed when the launcher is lost
@@ -277,8 +286,8 @@ func lostLauncher(cause error) error {
 func (a *agent) start(s *pb.StartRanks) {
 	var shared []*os.File
 	var err error
-	if a.memory != nil {
-		shared, err = a.memory(startOf(s.Ranks[0]))
+	if a.node.Files != nil {
+		shared, err = a.node.Files(startOf(s.Ranks[0]))
 	}
 	defer closeAll(shared)
 	for _, start := range s.Ranks {

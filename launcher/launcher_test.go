@@ -72,6 +72,31 @@ func TestRanksOfTwoNodesExchangeInOrder(t *testing.T) {
 	}
 }
 
+func TestEachRankBeginsWithAnEnvironmentOfItsOwn(t *testing.T) {
+	var out bytes.Buffer
+	job := script{Steps: 1, Act: "environment", Dir: t.TempDir()}.job(t)
+	job.Stdout, job.Stderr, job.Environment = &out, &out, []string{"A=1", ownVariable + "=of the job"}
+	outcome, err := Run(context.Background(), job)
+	if want := (Outcome{Rank: -1}); err != nil || outcome != want {
+		t.Fatalf("the run ended with %+v, %v; it said\n%s", outcome, err, &out)
+	}
+	for r := range 2 {
+		if want := fmt.Sprintf("rank %d, job [A=1 %s=of the job]\n", r, ownVariable); !strings.Contains(out.String(), want) {
+			t.Errorf("the run printed %q, and lacks %q", &out, want)
+		}
+	}
+}
+
+func TestARankWhoseEnvironmentIsNotKnownEndsTheRunByName(t *testing.T) {
+	var out bytes.Buffer
+	job := script{Steps: 1, Act: "unprepared", Rank: 1, Dir: t.TempDir()}.job(t)
+	job.Stdout, job.Stderr = &out, &out
+	outcome, err := Run(context.Background(), job)
+	if want := (Outcome{exitFailure, "rank 1 could not be started: nobody knows its environment", 1}); err != nil || outcome != want {
+		t.Fatalf("the run ended with %+v, %v, want %+v; it said\n%s", outcome, err, want, &out)
+	}
+}
+
 // descriptors counts those of this process.
 func descriptors(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")

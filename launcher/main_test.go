@@ -23,6 +23,9 @@ import (
 // markVariable marks all processes of one test, so that none is overlooked.
 const markVariable = "GOFSDP_TEST_MARK"
 
+// ownVariable is what the agent gives each rank of its own.
+const ownVariable = "GOFSDP_TEST_OWN"
+
 // deadline and startWithin are those of all runs here.
 const (
 	deadline    = 2 * time.Second * slowness
@@ -36,7 +39,7 @@ func TestMain(m *testing.M) {
 		case "launcher":
 			os.Exit(launcherMain())
 		case "agent":
-			os.Exit(RunAgent(told(), []string{os.Args[0], "rank"}, func(first Start) (files []*os.File, err error) {
+			os.Exit(RunAgent(told(), []string{os.Args[0], "rank"}, Node{Files: func(first Start) (files []*os.File, err error) {
 				for _, name := range []string{fmt.Sprintf("gofsdp-test-%d-ranks-", first.LocalRanks), "gofsdp-test-mesh-" + first.Mesh} {
 					f, err := os.CreateTemp("", name)
 					if err != nil {
@@ -48,7 +51,16 @@ func TestMain(m *testing.M) {
 					}
 				}
 				return files, nil
-			}))
+			}, Environment: func(rank Start, job []string) ([]string, error) {
+				var s script
+				if err := json.Unmarshal(rank.Config, &s); err != nil {
+					return nil, err
+				}
+				if s.Act == "unprepared" && s.Rank == rank.Rank {
+					return nil, errors.New("nobody knows its environment")
+				}
+				return []string{fmt.Sprintf("%s=rank %d, job %v", ownVariable, rank.Rank, job)}, nil
+			}}))
 		case "rank":
 			os.Exit(rankMain())
 		}
@@ -69,7 +81,8 @@ type script struct {
 
 	Deadline time.Duration // 0 is deadline
 
-	// Act is what all do: "chatter" prints much, "deaf" never ends when asked;
+	// Act is what all do: "chatter" prints much, "deaf" never ends when asked,
+	// "environment" prints ownVariable; "unprepared" is Rank, which its agent cannot start;
 	// or Rank, when done: "linger"; or Rank at step 3: "done 4" (a word with
 	// that code), "exit 7", "panic 0", "garbage 0" (to its agent).
 	Act string
@@ -172,6 +185,9 @@ func rankMain() int {
 	pid := filepath.Join(s.Dir, "pid-"+strconv.Itoa(me))
 	os.WriteFile(pid+".new", []byte(strconv.Itoa(os.Getpid())), 0o666)
 	os.Rename(pid+".new", pid)
+	if s.Act == "environment" {
+		fmt.Println(os.Getenv(ownVariable))
+	}
 	code, reason := rankSteps(c, s, me)
 	if err := c.Done(code, reason); err != nil {
 		panic(err)

@@ -58,6 +58,15 @@ func startRank(a *agent, all *pb.StartRanks, start *pb.Start, shared []*os.File)
 	for i := range shared {
 		start.Files = append(start.Files, int32(firstInherited+1+i))
 	}
+	environment := append(os.Environ(), all.Environment...)
+	if a.node.Environment != nil {
+		own, err := a.node.Environment(startOf(start), all.Environment)
+		if err != nil {
+			ours.Close()
+			return nil, err
+		}
+		environment = append(environment, own...)
+	}
 	log, err := newRankLog(all.Logs, start.Rank)
 	if err != nil {
 		ours.Close()
@@ -65,7 +74,7 @@ func startRank(a *agent, all *pb.StartRanks, start *pb.Start, shared []*os.File)
 	}
 	r := &rank{start: start, link: ours, pulse: newPulse(), out: make(chan *pb.ToRank, 64), left: make(chan struct{}), log: log}
 	command := exec.Command(a.command[0], a.command[1:]...)
-	command.Env = append(append(os.Environ(), all.Environment...), rankVariable+"="+strconv.Itoa(firstInherited))
+	command.Env = append(environment, rankVariable+"="+strconv.Itoa(firstInherited))
 	command.ExtraFiles = inherited
 	outputs, err := r.pipes(command)
 	if err == nil {
