@@ -40,6 +40,9 @@ type gpu struct {
 
 	compiled []Compiled // by New
 
+	peaks     sync.Mutex // held while the peak is measured
+	measuring *stream    // by which, once it has been; under peaks
+
 	// Of the thread alone, from here on.
 	filling   C.CUstream // zeroes new memory
 	priority  struct{ least, greatest C.int }
@@ -85,10 +88,7 @@ func New(d *Driver, o Options) (device.Device, error) {
 	}
 	g := &gpu{
 		driver: d, options: o, name: fmt.Sprintf("device %d", o.Ordinal),
-		info: device.Info{
-			Name: p.Name, Kind: "cuda", ISA: fmt.Sprintf("sm_%d%d", p.Major, p.Minor),
-			Memory: p.Memory, BF16Native: true,
-		},
+		info:  p.Info(),
 		queue: make(chan command, queueLen), ended: make(chan struct{}),
 		functions: map[string]C.CUfunction{}, shapes: map[C.gofsdp_product]bool{}, works: map[device.Op]*work{}, graphs: map[listed]*graph{},
 		buffers: map[device.Addr]device.Buffer{},
@@ -172,7 +172,7 @@ func (g *gpu) open(p Properties) error {
 		return err
 	}
 	if g.driver.blas != nil {
-		g.workspace = workspaceBytes(p.Major)
+		g.workspace = C.size_t(Workspace(p.Major))
 		if err := g.makeOnes(); err != nil {
 			return err
 		}

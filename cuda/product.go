@@ -16,15 +16,6 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 )
 
-// workspaceBytes is what cuBLAS may use beside a product's operands, as the table of cublasSetWorkspace
-// advises: 32 MiB from Hopper on, 4 MiB before.
-func workspaceBytes(major int) C.size_t {
-	if major >= 9 {
-		return 32 << 20
-	}
-	return 4 << 20
-}
-
 // multiplier is a stream's cuBLAS.
 type multiplier struct {
 	handle    C.cublasHandle_t

@@ -103,7 +103,7 @@ func TestAProductThatCuBLASRefusesIsTheStreamsError(t *testing.T) {
 
 func TestFromHopperOnTheWorkspaceIsLarger(t *testing.T) {
 	for major, want := range map[int]int{8: 4 << 20, 9: 32 << 20, 10: 32 << 20} {
-		if got := int(workspaceBytes(major)); got != want {
+		if got := int(Workspace(major)); got != want {
 			t.Errorf("%d.x: %d bytes", major, got)
 		}
 	}

@@ -27,6 +27,15 @@ func (e *Error) Error() string {
 	return s.String()
 }
 
+// Lost says whether a peer, a link or the device was lost, and not by a call that was wrong.
+func (e *Error) Lost() bool {
+	switch e.Code {
+	case unhandledCUDA, systemError, remoteError, timedOut:
+		return true
+	}
+	return false
+}
+
 // Results of NCCL's that are treated by name; the numbers are those of ncclResult_t before 2.30, where 8 became
 // a result too.
 const (
