@@ -31,6 +31,7 @@ type Node struct {
 	PID    Value[int]    `json:"pid"`    // of its agent, or of the run's only process
 	Host   Value[Host]   `json:"host"`
 	ISA    Value[string] `json:"isa"` // the best level that it has; Run.ISA is what computed
+	GPUs   Value[GPUs]   `json:"gpus,omitzero"`
 }
 
 // NewAttempt returns an attempt that begins now, with so many nodes of so many
@@ -44,13 +45,14 @@ func NewAttempt(number, nodes, ranks int) Attempt {
 	for i := range nodes {
 		a.Nodes = append(a.Nodes, Node{
 			Number: i, Ranks: ranks,
-			PID: Unknown[int](silent), Host: Unknown[Host](silent), ISA: Unknown[string](silent),
+			PID: Unknown[int](silent), Host: Unknown[Host](silent), ISA: Unknown[string](silent), GPUs: Unknown[GPUs](silent),
 		})
 	}
 	return a
 }
 
-// ThisNode describes this machine as a node; pid and isa are the Node's.
+// ThisNode describes this machine as a node; pid and isa are the Node's. Whoever
+// knows its GPUs adds them.
 func ThisNode(number, ranks, pid int, isa string) Node {
 	return Node{Number: number, Ranks: ranks, PID: Known(pid), Host: Known(ThisHost()), ISA: Known(isa)}
 }

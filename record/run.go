@@ -22,6 +22,7 @@ type Run struct {
 	Ended      Value[time.Time]  `json:"ended"`
 	Outcome    Outcome           `json:"outcome"`
 	Host       Host              `json:"host"`
+	Device     Value[string]     `json:"device"`      // what computed, on every rank: "cpu", "cuda", or "sim" of simulated GPUs
 	ISA        Value[string]     `json:"isa"`         // the instruction set level that computed, on every rank
 	Threads    Value[int]        `json:"threads"`     // threads that computed, all ranks of the host together
 	Mesh       Value[string]     `json:"mesh"`        // ranks across nodes and within one, such as "2x4"

@@ -37,6 +37,17 @@ type Place struct {
 	Meet func() error
 	// Flight is the engine's recorder; nil: one that nobody reads.
 	Flight *fsdp.Flight
+	// Apart is of a device whose memory is apart from the host's; nil: ranks share
+	// the memory of their devices.
+	Apart *Apart
+}
+
+// fit returns an error where a plan cannot run on the devices of a place.
+func (p Place) fit(plan *fsdp.Plan, info device.Info) error {
+	if p.Apart != nil {
+		return p.Apart.Check(plan, info)
+	}
+	return CheckMemory(plan, info, max(p.Ranks, 1))
 }
 
 // Run is a run that is ready to go: everything that can be wrong with its
@@ -117,7 +128,7 @@ func Check(ctx context.Context, w Work, place Place, info device.Info, log func(
 	if r.Plan, err = w.Train.NewPlanOver(max(place.Ranks, 1), place.Rank, place.Sharding, src.Config, w.Data.SequenceLength); err != nil {
 		return r, err
 	}
-	if err := CheckMemory(r.Plan, info, max(place.Ranks, 1)); err != nil {
+	if err := place.fit(r.Plan, info); err != nil {
 		return r, err
 	}
 	if w.Data.Tokenizer == data.TokenizerModel && tok == nil {
@@ -282,9 +293,17 @@ func (r *Run) Outline() string {
 }
 
 func (r *Run) place() string {
-	i := r.info
-	if n := r.Plan.Mesh.Size(); n > 1 {
-		return fmt.Sprintf("%d ranks as %v (%s) of %s each, %s (%s)", n, r.Plan.Mesh, r.Plan.Strategy, Number(i.Threads, "thread"), i.Name, i.ISA)
+	i, n, who := r.info, r.Plan.Mesh.Size(), ""
+	if n > 1 {
+		who = fmt.Sprintf("%d ranks as %v (%s)", n, r.Plan.Mesh, r.Plan.Strategy)
+	}
+	switch {
+	case i.Threads == 0 && n > 1: // a GPU is a rank's own
+		return fmt.Sprintf("%s, each on %s (%s)", who, i.Name, i.ISA)
+	case i.Threads == 0:
+		return fmt.Sprintf("%s (%s)", i.Name, i.ISA)
+	case n > 1:
+		return fmt.Sprintf("%s of %s each, %s (%s)", who, Number(i.Threads, "thread"), i.Name, i.ISA)
 	}
 	return fmt.Sprintf("%s of %s (%s)", Number(i.Threads, "thread"), i.Name, i.ISA)
 }
@@ -293,6 +312,9 @@ func (r *Run) place() string {
 func (r *Run) Describe(rec *record.Run) {
 	i, d, src := r.info, r.Data, r.Model
 	rec.ISA, rec.Threads = record.Known(i.ISA), record.Known(i.Threads*r.Plan.Mesh.Size())
+	if i.Threads == 0 {
+		rec.Threads = record.Unknown[int]("they are a GPU's")
+	}
 	rec.Model = record.Model{Family: record.Known(src.Config.Family), Source: record.Known(src.Name), Parameters: record.Known(src.Config.NumParams())}
 	rec.Data = record.Data{
 		Fingerprint: record.Known(d.Fingerprint),

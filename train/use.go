@@ -15,9 +15,10 @@ type Ready struct {
 	Tokenizer *tokenizer.Tokenizer
 }
 
-// OpenForUse opens a model that has weights and a tokenizer. shape says what
-// the plan is to do; it may count a text's tokens. The caller closes it.
-func OpenForUse(name, precision string, dev device.Device, shape func(o *fsdp.Options, tokens func(string) int) error) (m *Ready, err error) {
+// OpenForUse opens a model that has weights and a tokenizer, on a device that is
+// of place (its Apart). shape says what the plan is to do; it may count a text's
+// tokens. The caller closes it.
+func OpenForUse(name, precision string, place Place, dev device.Device, shape func(o *fsdp.Options, tokens func(string) int) error) (m *Ready, err error) {
 	src, tok, weights, err := OpenModel(name, "auto")
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func OpenForUse(name, precision string, dev device.Device, shape func(o *fsdp.Op
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckMemory(plan, dev.Info(), 1); err != nil {
+	if err := place.fit(plan, dev.Info()); err != nil {
 		return nil, err
 	}
 	e, err := fsdp.NewEngine(plan, dev, fsdp.Comms{})
