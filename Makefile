@@ -19,6 +19,7 @@ export CC
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 
 ARGS ?=
+DEVICE ?=
 SCENARIO ?= $(filter-out short,$(basename $(notdir $(sort $(wildcard bench/scenarios/*.yaml)))))
 GO_TEST ?= go test
 FUZZTIME ?= 10s
@@ -42,8 +43,18 @@ build: need-go need-cc ## Build bin/gofsdp
 	go build -buildvcs=auto -o bin/ ./cmd/gofsdp
 
 .PHONY: train
-train: build ## Train a small model on Go's standard library, in about two minutes
-	bin/gofsdp train quickstart $(ARGS)
+ifeq ($(DEVICE),sim)
+train: build-sim
+	bin/gofsdp-sim train cmd/gofsdp/testdata/sim/run.yaml $(ARGS)
+else
+train: build ## Train a small model on Go's standard library, in two minutes; DEVICE=sim: a smaller one, for three steps on simulated GPUs
+	bin/gofsdp train quickstart $(if $(DEVICE),--set scaling.device=$(DEVICE)) $(ARGS)
+endif
+
+.PHONY: build-sim
+build-sim: need-go need-cc ## Build bin/gofsdp-sim, which has simulated GPUs, for tests
+	@mkdir -p bin
+	go build -buildvcs=auto -tags sim -o bin/gofsdp-sim ./cmd/gofsdp
 
 SCENARIO_FILES = $(SCENARIO:%=bench/scenarios/%.yaml)
 
@@ -92,6 +103,7 @@ test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C
 .PHONY: test-sim
 test-sim: need-go need-cc ## Run the GPU's device on a simulated driver, which executes its kernels
 	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls ./nccl
+	$(GO_TEST) -tags sim -run 'Simulated' ./cmd/gofsdp
 
 # What the witness is compiled and linked with: cuda.h of NVIDIA's wheel, and a libcuda.a of our own.
 WITNESS := $(CURDIR)/.cache/witness
@@ -146,9 +158,9 @@ lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead 
 	@set -e; unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go vet -tags sim ./cuda/... ./nccl
+	go vet -tags sim ./cuda/... ./nccl ./cmd/gofsdp
 	$(TOOLS)/staticcheck ./...
-	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl
+	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl ./cmd/gofsdp
 	@# The simulator's functions are called from C, which deadcode does not see.
 	@set -e; dead=$$($(TOOLS)/deadcode -test -tags sim ./...); \
 		dead=$$(echo "$$dead" | sed '/^cuda\/sim\/[a-z_]*\.go:/d'); if [ -n "$$dead" ]; then \

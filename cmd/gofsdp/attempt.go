@@ -15,6 +15,7 @@ import (
 // describe fills in what the run knows of its record.
 func (j *job) describe() {
 	j.run.Describe(j.rec)
+	j.rec.Device = record.Known(j.on.kind)
 	p := j.run.Plan
 	j.rec.Mesh = record.Known(p.Mesh.String())
 	j.rec.Strategy = record.Known(string(cmp.Or(p.Strategy, fsdp.NoShard)))
@@ -28,6 +29,7 @@ func (j *job) alone() error {
 	}
 	a := record.NewAttempt(0, 1, 1)
 	a.Nodes[0] = record.ThisNode(0, 1, os.Getpid(), here.ISA)
+	a.Nodes[0].GPUs = j.on.gpus.record()
 	j.rec.Attempts = append(j.rec.Attempts, a)
 	return nil
 }
@@ -37,12 +39,14 @@ func (j *job) alone() error {
 const nodeReport = "node"
 
 // introduce tells the launcher what this rank's node is; one rank of each does.
-func introduce(client *launcher.Client, here machine) error {
+func introduce(client *launcher.Client, here machine, its *gpus) error {
 	start := client.Start()
 	if start.LocalRank != 0 {
 		return nil
 	}
-	text, err := json.Marshal(record.ThisNode(start.Node, start.LocalRanks, os.Getppid(), here.ISA))
+	node := record.ThisNode(start.Node, start.LocalRanks, os.Getppid(), here.ISA)
+	node.GPUs = its.record()
+	text, err := json.Marshal(node)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (c *operationsCommand) Run(a *app) error {
 		return asUser(err)
 	}
 	results, err := bench.Run(a.ctx, c.settings(), func(threads int) (device.Device, error) {
-		return openDevice(config.Scaling{Threads: threads, ISA: c.ISA})
+		return openCPU(nil, config.Scaling{Threads: threads, ISA: c.ISA})
 	}, a.say)
 	if err != nil { // the model, its length, its memory, the device that was asked for
 		return asUser(err)

@@ -145,7 +145,7 @@ func (c *benchRanks) device(err error) (device.Info, error) {
 	if err != nil {
 		return device.Info{}, asUser(err)
 	}
-	dev, err := openDevice(config.Scaling{Threads: c.Threads, ISA: c.ISA})
+	dev, err := openCPU(nil, config.Scaling{Threads: c.Threads, ISA: c.ISA})
 	if err != nil {
 		return device.Info{}, err
 	}
@@ -213,13 +213,13 @@ func (benchAgentCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	os.Exit(launcher.RunAgent(a.ctx, []string{self, "bench", "rank"}, func(first launcher.Start) ([]*os.File, error) {
+	os.Exit(launcher.RunAgent(a.ctx, []string{self, "bench", "rank"}, launcher.Node{Files: func(first launcher.Start) ([]*os.File, error) {
 		meshes, err := bench.ParseMeshes(first.Mesh)
 		if err != nil {
 			return nil, err
 		}
 		return benchWorld(meshes, first).NodeFiles(first.Rank)
-	}))
+	}}))
 	return nil
 }
 
@@ -277,7 +277,7 @@ func benchRank(client *launcher.Client) (err error) {
 	if _, err := cpu.Bind(start.LocalRank, start.LocalRanks, task.Threads); err != nil {
 		return err
 	}
-	dev, err := openDeviceIn(node.Window, config.Scaling{Threads: task.Threads, ISA: task.ISA})
+	dev, err := openCPU(node.Window, config.Scaling{Threads: task.Threads, ISA: task.ISA})
 	if err != nil {
 		return err
 	}

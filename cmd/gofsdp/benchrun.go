@@ -47,7 +47,7 @@ func (c *benchRunCommand) Run(a *app) (err error) {
 	}
 	r := &scenario.Runner{
 		Open: func(threads int) (device.Device, error) {
-			return openDevice(config.Scaling{Threads: threads, ISA: autoISA})
+			return openCPU(nil, config.Scaling{Threads: threads, ISA: autoISA})
 		},
 		Gofsdp: self, Python: filepath.Join(dir, ".venv", "peers", "bin", "python"), Dir: dir,
 		Within: c.Within, Command: append([]string{"gofsdp"}, os.Args[1:]...), Say: a.say,

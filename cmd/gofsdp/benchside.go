@@ -122,7 +122,7 @@ func (s *side) operations(a *app) ([]scenario.Case, error) {
 	x.Model, x.Length, x.Sequences, x.Precisions = w.Model, w.Length, w.Sequences, []device.DType{s.precision()}
 	x.Threads, x.Watched = w.Threads, w.Timed
 	times, err := bench.Watch(a.ctx, x, w.Warm, func(threads int) (device.Device, error) {
-		return openDevice(config.Scaling{Threads: threads, ISA: s.ranks.ISA})
+		return openCPU(nil, config.Scaling{Threads: threads, ISA: s.ranks.ISA})
 	})
 	if err != nil { // the model, its length, its memory
 		return nil, asUser(s.inFile(err))

@@ -87,7 +87,7 @@ func trainAlone(t *testing.T, dir string, steps int) (scenario.Task, *trained) {
 			t.Fatal(err)
 		}
 	}
-	dev, err := openDevice(config.Scaling{Threads: 1, ISA: autoISA})
+	dev, err := openCPU(nil, config.Scaling{Threads: 1, ISA: autoISA})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cpu"
-	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/doctor"
 	"github.com/gofsdp/gofsdp/model"
 )
@@ -80,18 +79,18 @@ func (c *doctorCommand) needs(a *app) (n doctor.Needs, err error) {
 		if err != nil {
 			return n, err
 		}
-		if n, err = needsOf(cfg, c.GPUs > 0); err != nil {
+		onGPUs := c.GPUs > 0 || cfg.Scaling.Device == cudaDevice
+		if n, err = needsOf(cfg, onGPUs); err != nil {
 			return n, asUser(err)
 		}
-		n.By = c.File
+		if n.By = c.File; onGPUs {
+			n.GPUs = max(c.GPUs, n.Ranks)
+		}
 	case len(c.Set)+len(c.assignments()) > 0 || c.Cluster != "":
 		return n, asUser(fmt.Errorf("there is no configuration to change; name one, such as %s", quickstartName))
 	}
-	if c.GPUs > 0 {
-		n.GPUs = max(c.GPUs, n.Ranks)
-		if n.By == "" {
-			n.By = fmt.Sprintf("--gpus %d", c.GPUs)
-		}
+	if c.GPUs > 0 && n.By == "" {
+		n.GPUs, n.By = c.GPUs, fmt.Sprintf("--gpus %d", c.GPUs)
 	}
 	return n, nil
 }
@@ -113,11 +112,15 @@ func needsOf(cfg *config.Config, onGPUs bool) (n doctor.Needs, err error) {
 		n.Ranks = s.Workers / s.Nodes
 	}
 	if onGPUs {
-		n.GPUMemory = plan.Bytes() - plan.Arenas[device.Pinned].Bytes
-	}
-	n.Memory = int64(n.Ranks) * (plan.Bytes() - n.GPUMemory + processMemory(s))
-	if onGPUs {
+		apart := choice{kind: cudaDevice, gpus: &gpus{}}.apart(s, plan.Mesh)
+		own, host := apart.Needs(plan)
+		n.GPUMemory, n.Memory = own, int64(n.Ranks)*host
 		return n, nil
+	}
+	n.Memory = int64(n.Ranks) * (plan.Bytes() + processMemory(s))
+	if s.Device == simDevice {
+		_, err := gpusOf(s.Device, n.Ranks, -1)
+		return n, err
 	}
 	if s.ISA != autoISA {
 		if err := checkISA(s.ISA, cpu.Detect()); err != nil {

@@ -80,7 +80,7 @@ func flatten(err error) []error {
 
 var (
 	// packageName begins the errors of packages that programs call, too.
-	packageName = regexp.MustCompile(`(?m)^(?:fsdp|tokenizer|cpu|checkpoint|safetensors): `)
+	packageName = regexp.MustCompile(`(?m)^(?:(?:fsdp|tokenizer|cpu|cuda|nccl|checkpoint|safetensors|no library|no device): )+`)
 	// systemCall stands before the path in errors of package os.
 	systemCall = regexp.MustCompile(`\b(?:open|lstat|stat|statfs|mkdir|read|write|rename|readdirent|mmap) ([^\s:]+: (?:no such file|permission|not a directory|is a directory|no space|read-only|file name too long|too many|input/output))`)
 	// partial is the name of a file before it gets its own.
@@ -94,7 +94,19 @@ func plain(text string) string {
 }
 
 // byFlags words remedies for those who have flags and no configuration.
-var byFlags = strings.NewReplacer("data.cache_dir", "--cache-dir", " or extend data.include", "", " by data.include", "")
+var byFlags = strings.NewReplacer("data.cache_dir", "--cache-dir", " or extend data.include", "", " by data.include", "", "scaling.device: ", "--device ")
+
+// byFlag is asUser for errors about what flags ask for.
+func byFlag(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	var all []error
+	for _, e := range flatten(err) {
+		all = append(all, errors.New(byFlags.Replace(e.Error())))
+	}
+	return asUser(errors.Join(all...))
+}
 
 // textError is asUser for errors about a text that was named on the command
 // line: it leaves out the configuration's key, or names the flag instead. After an interruption whatever

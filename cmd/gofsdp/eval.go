@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/data"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/train"
@@ -22,12 +21,12 @@ func (c *evalCommand) Run(a *app) (err error) {
 	if c.SequenceLength != 0 && c.SequenceLength < 2 {
 		return asUser(fmt.Errorf("--sequence-length: %d is below the least allowed, 2", c.SequenceLength))
 	}
-	dev, err := openDevice(config.Scaling{Threads: c.Threads, ISA: "auto"})
+	dev, place, err := c.open(a)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	m, err := train.OpenForUse(c.Model, c.Precision, dev, func(o *fsdp.Options, _ func(string) int) error {
+	m, err := train.OpenForUse(c.Model, c.Precision, place, dev, func(o *fsdp.Options, _ func(string) int) error {
 		if c.SequenceLength == 0 {
 			c.SequenceLength = min(512, o.Model.MaxPositions)
 		}
@@ -39,7 +38,7 @@ func (c *evalCommand) Run(a *app) (err error) {
 		return nil
 	})
 	if err != nil {
-		return asUser(err)
+		return byFlag(err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	text := defaultData(c.Text)

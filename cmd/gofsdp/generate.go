@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/train"
 )
@@ -16,6 +17,18 @@ type modelFlags struct {
 	Model     string `arg:"" help:"Directory with weights, such as runs/quickstart-0001/model, or a Hub name in the local cache."`
 	Precision string `default:"f32" enum:"f32,bf16" help:"What weights and activations compute in: f32 or bf16."`
 	Threads   int    `default:"0" help:"Threads that compute; 0 takes all cores."`
+	Device    string `default:"auto" enum:"auto,cpu,cuda,sim" help:"What computes: auto, cpu, cuda or sim, as scaling.device says of a run."`
+}
+
+// open opens the device that the flags name.
+func (f modelFlags) open(a *app) (device.Device, train.Place, error) {
+	s := config.Scaling{Workers: 1, Nodes: 1, Threads: f.Threads, ISA: autoISA, Device: f.Device, Graphs: "auto"}
+	on, err := a.choose(s)
+	if err != nil {
+		return nil, train.Place{}, byFlag(err)
+	}
+	dev, err := on.open(s)
+	return dev, train.Place{Apart: on.apart(s, fsdp.Mesh{})}, err
 }
 
 type generateCommand struct {
@@ -54,12 +67,12 @@ func (c *generateCommand) Run(a *app) (err error) {
 		}
 		c.Prompt = string(text)
 	}
-	dev, err := openDevice(config.Scaling{Threads: c.Threads, ISA: "auto"})
+	dev, place, err := c.open(a)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	m, err := train.OpenForUse(c.Model, c.Precision, dev, func(o *fsdp.Options, tokens func(string) int) error {
+	m, err := train.OpenForUse(c.Model, c.Precision, place, dev, func(o *fsdp.Options, tokens func(string) int) error {
 		prompt := max(tokens(c.Prompt), 1) // an empty one begins with end-of-text
 		if prompt >= o.Model.MaxPositions {
 			return fmt.Errorf("the prompt has %d tokens, which leaves no room in the model's %d positions; shorten it", prompt, o.Model.MaxPositions)
@@ -68,7 +81,7 @@ func (c *generateCommand) Run(a *app) (err error) {
 		return nil
 	})
 	if err != nil {
-		return asUser(err)
+		return byFlag(err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	a.printf("%s", c.Prompt)

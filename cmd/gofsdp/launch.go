@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/record"
 	"github.com/gofsdp/gofsdp/train"
@@ -92,8 +93,13 @@ func canLaunch(s config.Scaling) error {
 }
 
 // place is where a rank stands, as far as the configuration says it.
-func place(s config.Scaling) train.Place {
-	return train.Place{Ranks: s.Workers, Sharding: s.Layout()}
+func (c choice) place(s config.Scaling) train.Place {
+	at := train.Place{Ranks: s.Workers, Sharding: s.Layout()}
+	var o fsdp.Options
+	if at.Sharding.Over(s.Workers, &o) == nil { // else the plan says what is wrong with it
+		at.Apart = c.apart(s, o.Mesh)
+	}
+	return at
 }
 
 // oneLine joins an error's statements.

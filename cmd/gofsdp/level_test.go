@@ -21,7 +21,7 @@ import (
 func TestRanksComputeByTheLowestLevelOfTheirMachines(t *testing.T) {
 	on := func(levels ...string) (all []machine) {
 		for i, l := range levels {
-			all = append(all, machine{fmt.Sprintf("node-%c", 'a'+i), l})
+			all = append(all, machine{Host: fmt.Sprintf("node-%c", 'a'+i), ISA: l})
 		}
 		return all
 	}
@@ -66,6 +66,7 @@ func TestRanksComputeByTheLowestLevelOfTheirMachines(t *testing.T) {
 // differing is a run whose ranks say that they are on these machines, each of
 // one rank. It travels as the configuration.
 type differing struct {
+	Device   string
 	Asked    string
 	Machines []machine
 }
@@ -78,7 +79,7 @@ func differingMain() {
 	if len(os.Args) > 1 {
 		differingRankMain()
 	}
-	os.Exit(launcher.RunAgent(context.Background(), []string{differingCommand, "rank"}, nil))
+	os.Exit(launcher.RunAgent(context.Background(), []string{differingCommand, "rank"}, launcher.Node{}))
 }
 
 // differingRankMain agrees with the other ranks as rankCommand does, and prints
@@ -94,14 +95,14 @@ func differingRankMain() {
 	}
 	here := d.Machines[client.Start().Rank]
 	code, reason := 0, ""
-	if err := introduce(client, here); err != nil {
+	if err := introduce(client, here, nil); err != nil {
 		panic(err)
 	}
-	isa, err := agreeOnISA(client.Context(), client, d.Asked, here)
+	all, err := agreeOn(client.Context(), client, config.Scaling{Device: d.Device, ISA: d.Asked}, here)
 	if err != nil {
 		code, reason = (&app{ctx: client.Context()}).codeOf(err), err.Error()
 	} else {
-		fmt.Println("computes by " + isa)
+		fmt.Println(strings.Join(append(all.notes, "computes by "+all.device+" "+all.isa), "; "))
 	}
 	if err := client.Done(code, reason); err != nil {
 		panic(err)
@@ -111,17 +112,24 @@ func differingRankMain() {
 
 func TestProcessesOnDifferentMachinesAgreeOrAreRefusedByName(t *testing.T) {
 	t.Parallel()
-	machines := []machine{{"node-a", "avx512bf16"}, {"node-b", "avx2"}, {"node-c", "avx512"}}
+	l4 := gpu{Name: "NVIDIA L4", Capability: "8.9", Driver: "535.161.08"}
+	on := func(gpus ...gpu) []machine {
+		return []machine{{"node-a", "avx512bf16", gpus[0]}, {"node-b", "avx2", gpus[1]}, {"node-c", "avx512", gpus[2]}}
+	}
+	cpus := on(gpu{}, gpu{}, gpu{})
 	for _, c := range []struct {
-		asked string
-		code  int
-		says  string
+		device, asked string
+		machines      []machine
+		code          int
+		says          string
 	}{
-		{"auto", 0, "computes by avx2"},
-		{"generic", 0, "computes by generic"},
-		{"avx512", exitUser, "scaling.isa: avx512 is more than the machine of rank 1 has, node-b, which is avx2"},
+		{"auto", "auto", cpus, 0, "computes by cpu avx2"},
+		{"cpu", "generic", cpus, 0, "computes by cpu generic"},
+		{"auto", "avx512", cpus, exitUser, "scaling.isa: avx512 is more than the machine of rank 1 has, node-b, which is avx2"},
+		{"auto", "avx512", on(l4, l4, l4), 0, "computes by cuda avx512"},
+		{"cuda", "auto", on(l4, l4, gpu{Lacks: "no library: libcuda.so.1 is not here"}), exitUser, "scaling.device: cuda, and rank 2 on node-c has no GPU to compute on: libcuda.so.1 is not here"},
 	} {
-		config, err := json.Marshal(differing{c.asked, machines})
+		config, err := json.Marshal(differing{c.device, c.asked, c.machines})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,26 +137,26 @@ func TestProcessesOnDifferentMachinesAgreeOrAreRefusedByName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := beginAttempt(dir, nil, len(machines), 1)
+		a, err := beginAttempt(dir, nil, len(c.machines), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
 		outcome, err := launcher.Run(t.Context(), launcher.Job{
 			Settings: launcher.Settings{Deadline: 10 * time.Second, StartWithin: time.Minute},
-			Run:      "test", Nodes: len(machines), Ranks: 1, Mesh: "1x1", Config: config, Dir: dir.Path(),
+			Run:      "test", Nodes: len(c.machines), Ranks: 1, Mesh: "1x1", Config: config, Dir: dir.Path(),
 			Placer: launcher.Local{Command: []string{differingCommand}, Stderr: os.Stderr}, Stdout: &out, Stderr: &out, OnReport: a.report,
 		})
 		if err != nil || outcome.Code != c.code {
-			t.Fatalf("asked for %s, the run ended with %+v (%v), want exit code %d; it said\n%s", c.asked, outcome, err, c.code, &out)
+			t.Fatalf("asked for %s %s, the run ended with %+v (%v), want exit code %d; it said\n%s", c.device, c.asked, outcome, err, c.code, &out)
 		}
-		if c.code == 0 && strings.Count(out.String(), c.says+"\n") != len(machines) || c.code != 0 && !strings.Contains(outcome.Reason, c.says) {
-			t.Errorf("asked for %s, the ranks said %q and the reason is %q, want %q of each", c.asked, &out, outcome.Reason, c.says)
+		if c.code == 0 && strings.Count(out.String(), c.says+"\n") != len(c.machines) || c.code != 0 && !strings.Contains(outcome.Reason, c.says) {
+			t.Errorf("asked for %s %s, the ranks said %q and the reason is %q, want %q of each", c.device, c.asked, &out, outcome.Reason, c.says)
 		}
 		list := a.end(record.OutcomeOf(outcome.Code, outcome.Reason))
 		for i, n := range list[0].Nodes {
-			if n.Number != i || n.Ranks != 1 || n.ISA != record.Known(machines[i].ISA) {
-				t.Errorf("asked for %s, node %d is recorded as %+v", c.asked, i, n)
+			if n.Number != i || n.Ranks != 1 || n.ISA != record.Known(c.machines[i].ISA) {
+				t.Errorf("asked for %s %s, node %d is recorded as %+v", c.device, c.asked, i, n)
 			}
 		}
 	}
@@ -191,6 +199,9 @@ func TestTheRecordSaysWhatRanWhere(t *testing.T) {
 		run, err := record.LoadRun(dir.RunFile())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if run.Device != record.Known(cpuDevice) {
+			t.Errorf("%d ranks: recorded as computed on %v", c.ranks, run.Device)
 		}
 		if run.Mesh != record.Known(c.mesh) || run.Strategy != record.Known(c.strategy) || run.ISA != record.Known(computed) {
 			t.Errorf("%d ranks: recorded as mesh %v, strategy %v, computed by %v", c.ranks, run.Mesh, run.Strategy, run.ISA)

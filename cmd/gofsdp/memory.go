@@ -29,16 +29,23 @@ func processMemory(s config.Scaling) int64 {
 	return processBase + int64(threads)*processThread
 }
 
-// besides prints what the system counts for a rank's process that is not in its
-// plan.
-func (c *planCommand) besides(a *app, plan *fsdp.Plan, s config.Scaling) {
-	process := processMemory(s)
-	a.printf("%15d  %9s  besides, at most, for the process itself (measured)\n", process, train.Bytes(process))
+// besides prints what a rank takes that is not in its plan: what the system counts
+// for its process, and what is taken of its GPU.
+func (c *planCommand) besides(a *app, plan *fsdp.Plan, on choice, s config.Scaling) {
+	row := func(bytes int64, what string) { a.printf("%15d  %9s  %s\n", bytes, train.Bytes(bytes), what) }
+	if on.gpus != nil {
+		for _, r := range gpuTaken(on.kind, plan.Mesh, plan.Rank, on.major()) {
+			row(r.bytes, "besides, of the GPU's, for "+r.what+" (not measured yet)")
+		}
+		row(on.process(s), "besides, of the host's, for the process itself (not measured yet)")
+		return
+	}
+	row(processMemory(s), "besides, at most, for the process itself (measured)")
 	if !shares(s.Transport) {
 		return
 	}
 	if peers := plan.PeerWindows(s.Workers / s.Nodes); peers > 0 {
-		a.printf("%15d  %9s  of other ranks, mapped to be read (counted with them)\n", peers, train.Bytes(peers))
+		row(peers, "of other ranks, mapped to be read (counted with them)")
 	}
 }
 
@@ -55,13 +62,34 @@ func (c *planCommand) fit(a *app, plan *fsdp.Plan, s config.Scaling, limit int64
 	if s.Workers > 1 {
 		takes = fmt.Sprintf("%s %s take %s, %s each, which", train.Number(ranks, "rank"), where, takes, train.Bytes(each))
 	}
+	return a.fits(takes, s.Workers > 1, need, limit, what)
+}
+
+// fitGPUs says whether a rank fits its GPU, and those of a node the host's memory.
+func (c *planCommand) fitGPUs(a *app, plan *fsdp.Plan, on choice, s config.Scaling, limit int64, what string) error {
+	apart := on.apart(s, plan.Mesh)
+	need, host := apart.Needs(plan)
+	takes := train.Bytes(need)
+	if s.Workers > 1 {
+		takes = "each rank takes " + takes + " of its GPU's memory, which"
+	}
+	if err := a.fits(takes, s.Workers > 1, need, limit, what); err != nil || c.Memory != "" {
+		return err
+	}
+	all := int64(apart.Ranks) * host
+	takes = fmt.Sprintf("%s of a node take %s of the host's memory, %s each, which", train.Number(apart.Ranks, "rank"), train.Bytes(all), train.Bytes(host))
+	return a.fits(takes, true, all, apart.Host, "this machine's")
+}
+
+// fits compares what is taken with a limit, 0 where that is not known.
+func (a *app) fits(takes string, several bool, need, limit int64, what string) error {
 	a.printf("\n")
 	switch {
 	case limit == 0:
 		a.printf("the memory of %s is not known\n", what)
 	case need > limit:
 		return asUser(fmt.Errorf("%s does not fit %s (%s)", takes, what, train.Bytes(limit)))
-	case s.Workers > 1:
+	case several:
 		a.printf("%s fits %s (%s)\n", takes, what, train.Bytes(limit))
 	default:
 		a.printf("it fits %s (%s)\n", what, train.Bytes(limit))

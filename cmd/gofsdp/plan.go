@@ -14,7 +14,7 @@ import (
 type planCommand struct {
 	configured
 	spread
-	Memory string `placeholder:"SIZE" help:"Say whether the ranks of a node fit this much memory, such as 24GiB, instead of this machine's."`
+	Memory string `placeholder:"SIZE" help:"Say whether the ranks of a node fit this much memory, such as 24GiB, instead of this machine's; on GPUs, whether each rank fits a GPU of it."`
 	Ops    bool   `help:"Print every operation of every program, too."`
 }
 
@@ -33,7 +33,11 @@ func (c *planCommand) Run(a *app) error {
 	if err != nil {
 		return asUser(err)
 	}
-	limit, what, err := c.limit(cfg.Scaling)
+	on, err := foreseen(cfg.Scaling)
+	if err != nil {
+		return err
+	}
+	limit, what, err := c.limit(on, cfg.Scaling)
 	if err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ func (c *planCommand) Run(a *app) error {
 		a.printf("%15d  %9s  %s%s\n", r.Bytes, train.Bytes(r.Bytes), r.Kind, where)
 	}
 	a.printf("%15d  %9s  in all\n", plan.Bytes(), train.Bytes(plan.Bytes()))
-	c.besides(a, plan, cfg.Scaling)
+	c.besides(a, plan, on, cfg.Scaling)
 	a.printf("\n%15s  %9s  program\n", "operations", "GFLOP")
 	for _, p := range plan.Programs() {
 		if len(plan.Whole) > 0 && p == &plan.Whole[0] {
@@ -76,7 +80,28 @@ func (c *planCommand) Run(a *app) error {
 			}
 		}
 	}
-	return c.fit(a, plan, cfg.Scaling, limit, what)
+	if on.gpus == nil {
+		return c.fit(a, plan, cfg.Scaling, limit, what)
+	}
+	if err := on.apart(cfg.Scaling, plan.Mesh).Supports(plan); err != nil {
+		return asUser(err)
+	}
+	return c.fitGPUs(a, plan, on, cfg.Scaling, limit, what)
+}
+
+// foreseen is what a run would compute on, as far as that is known here: GPUs need
+// not be here to be planned for.
+func foreseen(s config.Scaling) (on choice, err error) {
+	on.kind = s.Device
+	if on.gpus, err = gpusOf(s.Device, s.Workers/s.Nodes, -1); err != nil {
+		return on, err
+	}
+	if s.Device == autoDevice {
+		if on.kind = cudaDevice; on.gpus.lacks(0, 1, false) != "" {
+			on.kind, on.gpus = cpuDevice, nil
+		}
+	}
+	return on, nil
 }
 
 // traffic prints the collectives of a step, where nodes have so many ranks.
@@ -95,17 +120,16 @@ func (c *planCommand) traffic(a *app, plan *fsdp.Plan, microBatches, node int) {
 }
 
 // limit returns the memory to compare with, and what has it.
-func (c *planCommand) limit(scaling config.Scaling) (int64, string, error) {
-	if c.Memory == "" {
-		dev, err := openDevice(scaling)
-		if err != nil {
-			return 0, "", err
-		}
-		info := dev.Info()
-		return info.Memory, info.Name, dev.Close()
+func (c *planCommand) limit(on choice, scaling config.Scaling) (int64, string, error) {
+	if c.Memory != "" {
+		n, err := parseSize(c.Memory)
+		return n, "the given memory", asUser(err)
 	}
-	n, err := parseSize(c.Memory)
-	return n, "the given memory", asUser(err)
+	if on.gpus != nil && len(on.gpus.report.Devices) == 0 {
+		return 0, "a GPU, of which there is none here (--memory says it),", nil
+	}
+	info, err := on.info(scaling)
+	return info.Memory, info.Name, err
 }
 
 // parseSize reads a size such as 24GiB, 16GB, 512MiB or 1000.

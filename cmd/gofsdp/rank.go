@@ -26,7 +26,7 @@ func (agentCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	os.Exit(launcher.RunAgent(a.ctx, []string{self, "rank"}, nodeFiles))
+	os.Exit(launcher.RunAgent(a.ctx, []string{self, "rank"}, launcher.Node{Files: nodeFiles, Environment: rankEnvironment}))
 	return nil
 }
 
@@ -88,15 +88,15 @@ func (a *app) rank(client *launcher.Client) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.node, err = openNode(world, m.start); err != nil {
+	if err = m.enter(world); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(m.failed(err), m.node.Close()) }()
+	defer func() { err = errors.Join(m.failed(err), m.leaveNode()) }()
 	if m.dev, err = m.device(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.dev.Close()) }()
-	if m.groups, err = connect(ctx, world, m.node, m.dev, client); err != nil {
+	if err = m.join(ctx, world); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.groups.Close()) }()
@@ -122,11 +122,13 @@ type member struct {
 	cfg      *config.Config
 	began    time.Time
 	recorder *flight
-	isa      string // that all ranks compute by
-	node     *collective.Node
+	on       choice           // what all ranks compute on
+	isa      string           // that all ranks compute by, on CPUs
+	node     *collective.Node // what ranks on CPUs share with others of their node
 	dev      device.Device
-	groups   *collective.Groups
-	training bool // ranks now agree on when they end
+	groups   groups
+	ends     []collective.Comm // this rank's, of its groups
+	training bool              // ranks now agree on when they end
 }
 
 // agree tells the launcher and the other ranks where this one runs, and finds what
@@ -136,17 +138,76 @@ func (m *member) agree() error {
 	if err != nil {
 		return err
 	}
-	if err := introduce(m.client, here); err != nil {
+	s, at := m.cfg.Scaling, m.start
+	if m.on.gpus, err = gpusOf(s.Device, at.LocalRanks, at.LocalRank); err != nil {
 		return err
 	}
-	m.isa, err = agreeOnISA(m.ctx, m.client, m.cfg.Scaling.ISA, here)
+	here.GPU = m.on.gpus.of(at.LocalRank, at.LocalRanks, at.World > 1)
+	if err := introduce(m.client, here, m.on.gpus); err != nil {
+		return err
+	}
+	all, err := agreeOn(m.ctx, m.client, s, here)
+	if err != nil {
+		return err
+	}
+	if m.on.kind, m.isa = all.device, all.isa; m.on.kind == cpuDevice {
+		m.on.gpus = nil
+	}
+	if at.Rank == 0 {
+		for _, note := range all.notes {
+			m.printf("%s\n", note)
+		}
+	}
+	return nil
+}
+
+// enter opens what the rank shares with others of its node. On a GPU that is
+// nothing.
+func (m *member) enter(world collective.World) (err error) {
+	if m.on.gpus == nil {
+		m.node, err = openNode(world, m.start)
+		return err
+	}
+	for _, f := range sharedFiles(m.start) {
+		err = errors.Join(err, f.Close())
+	}
 	return err
+}
+
+// leaveNode closes what enter has opened.
+func (m *member) leaveNode() error {
+	if m.node == nil {
+		return nil
+	}
+	return m.node.Close()
+}
+
+// join joins the rank's groups.
+func (m *member) join(ctx context.Context, world collective.World) error {
+	if m.on.gpus == nil {
+		g, err := connect(ctx, world, m.node, m.dev, m.client)
+		if err != nil {
+			return err
+		}
+		m.groups, m.ends = g, g.Comms
+		return nil
+	}
+	g, err := m.meet(ctx, world)
+	if err != nil {
+		return err
+	}
+	m.groups, m.ends = g, g.Comms
+	return nil
 }
 
 // device opens the rank's device, on cores of its own where ranks take all of them.
 func (m *member) device() (device.Device, error) {
 	scaling := m.cfg.Scaling
 	scaling.ISA = m.isa
+	if m.on.gpus != nil {
+		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), processors))
+		return m.on.gpus.device(scaling, m.start.LocalRank)
+	}
 	// A rank that waits for a peer keeps one of Go's processors until the runtime
 	// notices; with a few more its other streams go on meanwhile. The threads that
 	// compute are counted before.
@@ -157,14 +218,14 @@ func (m *member) device() (device.Device, error) {
 			return nil, err
 		}
 	}
-	return openDeviceIn(m.node.Window, scaling)
+	return openCPU(m.node.Window, scaling)
 }
 
 // train does the rank's part of the run.
 func (m *member) train() (err error) {
-	at := place(m.cfg.Scaling)
+	at := m.on.place(m.cfg.Scaling)
 	at.Rank, at.Flight = m.start.Rank, m.recorder.Flight
-	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(m.groups.Comms), nil }
+	at.Join = func(p *fsdp.Plan) (fsdp.Comms, error) { return p.Mesh.Comms(m.ends), nil }
 	at.Meet = func() error {
 		_, err := m.client.Exchange(m.client.Context(), "export", nil)
 		return err
@@ -187,7 +248,7 @@ func (m *member) train() (err error) {
 		m.training = true
 		return m.follow(m.cfg, r, m.recorder)
 	}
-	j := &job{app: m.app, cfg: m.cfg, run: r, dev: m.dev, began: m.began, flight: m.recorder}
+	j := &job{app: m.app, cfg: m.cfg, run: r, on: m.on, dev: m.dev, began: m.began, flight: m.recorder}
 	if err := j.adopt(os.Getenv(directoryVariable)); err != nil {
 		return err
 	}
@@ -209,6 +270,9 @@ func (m *member) failed(err error) error {
 		m.recorder.stand(err)
 	}
 	m.recorder.write()
+	if m.on.gpus != nil {
+		return lostOnGPU(ended, err)
+	}
 	return lost(ended, err)
 }
 

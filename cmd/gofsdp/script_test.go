@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gofsdp/gofsdp/config"
+	"github.com/gofsdp/gofsdp/cuda"
 )
 
 // rewrite renews what the tests compare with: go test ./cmd/gofsdp -rewrite,
@@ -32,6 +34,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the program says now into 
 func TestMain(m *testing.M) {
 	if signal.Ignored(os.Interrupt) { // in a shell's background; the programs of the tests must not inherit it
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
+	if _, err := cuda.Open(cuda.Sources{}); err == nil { // no test is to take a GPU unasked
+		os.Setenv("CUDA_VISIBLE_DEVICES", "")
 	}
 	testscript.Main(m, map[string]func(){"gofsdp": main, differingCommand: differingMain})
 }
@@ -46,12 +51,21 @@ func TestMain(m *testing.M) {
 //	same-settings A B       wants two configurations to give the same values
 //	json FILE KEY WANT      wants the value at a dotted key, as JSON
 //	held-out RESULT         wants the loss that eval has just printed to be that of result.json
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+
+func runScripts(t *testing.T, dir string) {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		t.Fatal("the test does not know how it was built")
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Dir:                 dir,
 		UpdateScripts:       *rewrite,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
+			if hidden, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
+				env.Setenv("CUDA_VISIBLE_DEVICES", hidden)
+			}
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("HF_HOME", filepath.Join(env.WorkDir, "hf"))
 			files, err := listing(env.WorkDir)
@@ -61,6 +75,9 @@ func TestScripts(t *testing.T) {
 		Condition: func(name string) (bool, error) {
 			if name == "own-disk" { // whether this user can mount one
 				return exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/tmp").Run() == nil, nil
+			}
+			if name == "sim" { // whether the program has the simulator
+				return slices.ContainsFunc(build.Settings, func(s debug.BuildSetting) bool { return s.Key == "-tags" && s.Value == "sim" }), nil
 			}
 			return false, fmt.Errorf("unknown condition %q", name)
 		},

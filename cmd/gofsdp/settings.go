@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 
 	"github.com/gofsdp/gofsdp/config"
-	"github.com/gofsdp/gofsdp/cpu"
-	"github.com/gofsdp/gofsdp/device"
 )
 
 // quickstartName stands for the built-in configuration where no file has that
@@ -85,53 +82,4 @@ func (c configured) load(a *app, assignments ...string) (*config.Config, *config
 	}
 	a.sources = b.Sources()
 	return &cfg, b, nil
-}
-
-// mostThreads is the limit of scaling.threads, for flags too.
-const mostThreads = 1024
-
-// openDevice opens the device that a configuration asks for. It is the only
-// place where one is chosen.
-func openDevice(s config.Scaling) (device.Device, error) { return openDeviceIn(nil, s) }
-
-// threadsOf returns the threads of a rank: all cores where it is alone, its share
-// of them among several.
-func threadsOf(s config.Scaling) int {
-	if s.Threads == 0 && s.Workers > 1 {
-		return max(runtime.GOMAXPROCS(0)/s.Workers, 1)
-	}
-	return s.Threads
-}
-
-// openDeviceIn is openDevice with the device's memory in a window, unless that
-// is nil.
-func openDeviceIn(window *device.Window, s config.Scaling) (device.Device, error) {
-	s.Threads = threadsOf(s)
-	if s.Threads < 0 || s.Threads > mostThreads {
-		return nil, asUser(fmt.Errorf("threads: %d is not between 0, which takes all cores, and %d", s.Threads, mostThreads))
-	}
-	o := cpu.Options{Threads: s.Threads, Window: window}
-	if s.ISA != autoISA {
-		o.ISA = s.ISA
-		if err := checkISA(s.ISA, cpu.Detect()); err != nil {
-			return nil, asUser(err)
-		}
-	}
-	dev, err := cpu.New(o)
-	if err != nil {
-		return nil, asUser(err)
-	}
-	return dev, nil
-}
-
-// checkISA refuses a level that is more than the machine has.
-func checkISA(asked string, has cpu.ISA) error {
-	level, err := cpu.ParseISA(asked)
-	if err != nil {
-		return fmt.Errorf("scaling.isa: %w", err)
-	}
-	if level > has {
-		return fmt.Errorf("scaling.isa: %v is more than this machine has, which is %v; auto takes the best that there is", level, has)
-	}
-	return nil
 }

@@ -28,8 +28,12 @@ type trainCommand struct {
 	Trace traceFlag `placeholder:"STEPS" help:"Leave a trace of all operations of these steps, trace.json, to be opened in Perfetto: FIRST-LAST, or a number of steps from the third on; 3-5 where nothing is said (run.trace)."`
 }
 
-// peakTime is how long the machine's peak is measured.
-const peakTime = 100 * time.Millisecond
+// How long the machine's peak is measured, and a GPU's, whose clock follows its
+// load.
+const (
+	peakTime    = 100 * time.Millisecond
+	gpuPeakTime = 400 * time.Millisecond
+)
 
 // slowISA is what a device without kernels says that it computes by.
 const slowISA = "go"
@@ -53,12 +57,22 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err := errors.Join(free(cfg.Run), canLaunch(cfg.Scaling)); err != nil {
 		return asUser(err)
 	}
-	dev, err := openDevice(cfg.Scaling)
+	on, err := a.choose(cfg.Scaling)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	if dev.Info().ISA == slowISA {
+	// Several ranks open their devices in processes of their own.
+	var dev device.Device
+	info, err := on.info(cfg.Scaling)
+	if err == nil && cfg.Scaling.Workers == 1 {
+		if dev, err = on.open(cfg.Scaling); err == nil {
+			defer func() { err = errors.Join(err, dev.Close()) }()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if info.ISA == slowISA {
 		a.printf("this program was built without C and computes by its Go reference, which is for tests: hundreds of times slower\n")
 	}
 	// Several ranks open the run in processes of their own, where all is well.
@@ -66,9 +80,9 @@ func (c *trainCommand) Run(a *app) (err error) {
 	recorder := &flight{Flight: fsdp.NewFlight(), app: a, world: 1}
 	var r *train.Run
 	if cfg.Scaling.Workers > 1 {
-		r, err = train.Check(a.ctx, work, place(cfg.Scaling), dev.Info(), log)
+		r, err = train.Check(a.ctx, work, on.place(cfg.Scaling), info, log)
 	} else {
-		r, err = train.Open(a.ctx, work, train.Place{Flight: recorder.Flight}, dev, log)
+		r, err = train.Open(a.ctx, work, train.Place{Flight: recorder.Flight, Apart: on.apart(cfg.Scaling, fsdp.Mesh{})}, dev, log)
 	}
 	if interrupted := a.ctx.Err(); interrupted != nil {
 		// Whatever else Open says then is of what it was doing.
@@ -87,7 +101,7 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err := record.CheckSpace(cfg.Run.StoragePath, r.DiskBytes()); err != nil {
 		return asUser(err)
 	}
-	j := &job{app: a, cfg: cfg, run: r, dev: dev, rec: record.NewRun(), began: began, flight: recorder}
+	j := &job{app: a, cfg: cfg, run: r, on: on, dev: dev, rec: record.NewRun(), began: began, flight: recorder}
 	if cfg.Scaling.Workers == 1 {
 		if err := j.alone(); err != nil {
 			return err
@@ -139,7 +153,8 @@ type job struct {
 	*app
 	cfg    *config.Config
 	run    *train.Run
-	dev    device.Device
+	on     choice
+	dev    device.Device // nil in a process that starts ranks
 	dir    *record.Dir
 	rec    *record.Run
 	began  time.Time
@@ -234,15 +249,7 @@ func (j *job) train() (err error) {
 		j.rec.End(record.OutcomeOf(code, reason))
 		err = errors.Join(err, j.dir.WriteRun(j.rec))
 	}()
-	if p, ok := j.dev.(peaker); ok {
-		// Of one rank, which the others are taken to equal as far as there are cores:
-		// all are on this machine.
-		cores := float64(runtime.NumCPU()) / float64(j.dev.Info().Threads)
-		j.peak = p.PeakFLOPS(j.cfg.Train.Type(), peakTime) * min(float64(j.run.Plan.Mesh.Size()), max(cores, 1))
-		if j.peak > 0 {
-			j.rec.Figures.PeakFLOPS = record.Known(j.peak)
-		}
-	}
+	j.measurePeak()
 	console := &train.Console{Out: j.out, Terminal: j.terminal, FLOPsPerToken: flops, PeakFLOPS: j.peak}
 	ranks := j.run.Plan.Mesh.Size()
 	if ranks == 1 {
@@ -276,6 +283,24 @@ func (j *job) train() (err error) {
 		err = j.finish(&sum)
 	}
 	return err
+}
+
+// measurePeak finds what all devices together can do, by that of this rank, which
+// the others are taken to equal.
+func (j *job) measurePeak() {
+	p, ok := j.dev.(peaker)
+	if !ok {
+		j.rec.Figures.PeakFLOPS = record.Unknown[float64]("the device cannot measure its own")
+		return
+	}
+	ranks, d := float64(j.run.Plan.Mesh.Size()), gpuPeakTime
+	if threads := j.dev.Info().Threads; threads > 0 {
+		// As far as there are cores: all are on this machine.
+		ranks, d = min(ranks, max(float64(runtime.NumCPU())/float64(threads), 1)), peakTime
+	}
+	if j.peak = p.PeakFLOPS(j.cfg.Train.Type(), d) * ranks; j.peak > 0 {
+		j.rec.Figures.PeakFLOPS = record.Known(j.peak)
+	}
 }
 
 // finish shows samples, for which all ranks work together, and then compares

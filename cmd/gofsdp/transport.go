@@ -33,10 +33,10 @@ func worldOf(s config.Scaling, start launcher.Start) (collective.World, error) {
 }
 
 // nodeFiles makes what the ranks of a node share, by what the first of them is
-// told.
+// told. Where only they find out whether they have GPUs it is made all the same.
 func nodeFiles(first launcher.Start) ([]*os.File, error) {
 	cfg, err := told(first)
-	if err != nil {
+	if err != nil || cfg.Scaling.Device == cudaDevice || cfg.Scaling.Device == simDevice {
 		return nil, err
 	}
 	w, err := worldOf(cfg.Scaling, first)
@@ -56,11 +56,28 @@ func told(start launcher.Start) (*config.Config, error) {
 
 // openNode opens what a rank shares with others of its node.
 func openNode(w collective.World, start launcher.Start) (*collective.Node, error) {
+	return w.OpenNode(start.Rank, sharedFiles(start), start.Deadline)
+}
+
+// sharedFiles are those that a rank has inherited.
+func sharedFiles(start launcher.Start) []*os.File {
 	files := make([]*os.File, len(start.Files))
 	for i, fd := range start.Files {
 		files[i] = os.NewFile(uintptr(fd), fmt.Sprintf("shared file %d", i))
 	}
-	return w.OpenNode(start.Rank, files, start.Deadline)
+	return files
+}
+
+// groups are a rank's ends of all groups, in their order and nil where it is in
+// none.
+type groups interface {
+	Abort(reason error)
+	Close() error
+}
+
+// called names a run and its attempt to those who meet in it.
+func called(start launcher.Start) string {
+	return fmt.Sprintf("run %s, attempt %d", start.Run, start.Attempt)
 }
 
 // connections carry data between two ranks over TCP: one alone seldom fills a
@@ -72,7 +89,7 @@ const connections = 2
 func connect(ctx context.Context, w collective.World, node *collective.Node, dev device.Device, client *launcher.Client) (*collective.Groups, error) {
 	start := client.Start()
 	return collective.Connect(ctx, w, start.Rank, node, collective.ConnectSettings{
-		Run: fmt.Sprintf("run %s, attempt %d", start.Run, start.Attempt), Host: start.Hosts[start.Rank],
+		Run: called(start), Host: start.Hosts[start.Rank],
 		Secret: start.Key("collective"), Deadline: start.Deadline, Connections: connections, Device: dev,
 		Exchange: func(ctx context.Context, value []byte) ([][]byte, error) {
 			return client.Exchange(ctx, "collective/addresses", value)

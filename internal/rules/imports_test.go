@@ -54,7 +54,7 @@ var parts = map[string]part{
 	"internal/pairwise": {nil, "it chooses cases for the tests of any part"},
 }
 
-// testOnlyParts are imported by tests alone.
+// testOnlyParts are imported by tests alone; the simulator also by what cmd/gofsdp has under its build tag.
 var testOnlyParts = []string{"internal/golden", "internal/optest", "internal/pairwise", "internal/rules", "cuda/sim"}
 
 // library is a module of others: which parts may import it, outside tests, and why no others.
@@ -124,7 +124,7 @@ func TestNoRuleLeadsBackToItself(t *testing.T) {
 // TestTheRulesForbid shows the rules a few files that break them, and some that do not.
 func TestTheRulesForbid(t *testing.T) {
 	for _, c := range []struct {
-		file, imports string
+		file, imports string // the file with its build tag behind it
 		want          string // part of the reason, "" where it is allowed
 	}{
 		{"model/qwen.go", module + "/device", ""},
@@ -139,6 +139,11 @@ func TestTheRulesForbid(t *testing.T) {
 		{"cuda/sim/driver.go", module + "/cuda", ""},
 		{"train/loop.go", module + "/internal/golden", "tests alone"},
 		{"cmd/gofsdp/train.go", module + "/cpu", ""},
+		{"cmd/gofsdp/gpu.go", module + "/cuda/sim", "tests alone"},
+		{"cmd/gofsdp/gpu_sim.go,sim", module + "/cuda/sim", ""},
+		{"cmd/gofsdp/gpu_sim.go,sim", module + "/internal/golden", "tests alone"},
+		{"train/loop.go,sim", module + "/cuda/sim", "tests alone"},
+		{"config/config.go", module + "/nccl", ""},
 		{"cmd/gofsdp/train.go", "github.com/alecthomas/kong", ""},
 		{"train/loop.go", "github.com/alecthomas/kong", "in one place"},
 		{"train/loop.go", "github.com/google/go-cmp/cmp", "for tests"},
@@ -150,7 +155,8 @@ func TestTheRulesForbid(t *testing.T) {
 		{"device/host.go", "C", "without a C compiler"},
 		{"newpart/x.go", module + "/device", "no rule"},
 	} {
-		got := forbidden(sourceFile{path: c.file}, c.imports)
+		file, tag, _ := strings.Cut(c.file, ",")
+		got := forbidden(sourceFile{path: file, sim: tag == "sim"}, c.imports)
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s importing %s: %q, want %q", c.file, c.imports, got, c.want)
 		}
@@ -173,6 +179,8 @@ func forbidden(f sourceFile, path string) string {
 			return "no rule says what it may import"
 		case f.isTest() || target == f.part():
 			return ""
+		case f.sim && f.part() == "cmd/gofsdp" && target == "cuda/sim":
+			return "" // a program for tests, which no user gets
 		case slices.Contains(testOnlyParts, target):
 			return target + " is for tests alone"
 		case !reach(f.part())[target]:

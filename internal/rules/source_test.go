@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"go/ast"
+	"go/build/constraint"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -27,6 +28,7 @@ type sourceFile struct {
 	name    string // of its package
 	doc     string // the comment of its package
 	lines   int
+	sim     bool // it is compiled under the build tag sim alone
 	imports []imported
 }
 
@@ -63,6 +65,7 @@ var readOnce = sync.OnceValues(func() ([]sourceFile, error) {
 			return err
 		}
 		f := sourceFile{path: name, name: tree.Name.Name, doc: tree.Doc.Text(), lines: bytes.Count(text, []byte("\n"))}
+		f.sim = needsTag(tree, "sim")
 		if ast.IsGenerated(tree) {
 			f.lines = 0 // nobody reads it
 		}
@@ -78,6 +81,20 @@ var readOnce = sync.OnceValues(func() ([]sourceFile, error) {
 	})
 	return files, err
 })
+
+// needsTag says whether a file is compiled only where a build tag is set.
+func needsTag(tree *ast.File, tag string) bool {
+	for _, group := range tree.Comments {
+		for _, c := range group.List {
+			if c.Pos() > tree.Package || !constraint.IsGoBuild(c.Text) {
+				continue
+			}
+			expr, err := constraint.Parse(c.Text)
+			return err == nil && !expr.Eval(func(t string) bool { return t != tag })
+		}
+	}
+	return false
+}
 
 // walk calls visit for each file of the module: not of hidden folders, of test data, of what builds
 // and runs leave behind, or of a module within.

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/launcher"
+	"github.com/gofsdp/gofsdp/nccl"
+	"github.com/gofsdp/gofsdp/record"
+	"github.com/gofsdp/gofsdp/train"
+)
+
+// rankEnvironment is what the process of a rank that may be on a GPU begins with:
+// variables that C libraries read when they are loaded. Job are those of all
+// ranks. What a user says of NCCL's log holds; the provider of a network that the
+// configuration requires is no matter of the environment.
+func rankEnvironment(rank launcher.Start, job []string) ([]string, error) {
+	cfg, err := told(rank)
+	if err != nil || cfg.Scaling.Device == cpuDevice {
+		return nil, err
+	}
+	i := slices.IndexFunc(job, func(v string) bool { return strings.HasPrefix(v, directoryVariable+"=") })
+	if i < 0 {
+		return nil, errors.New("no directory of the run for the log of NCCL")
+	}
+	_, dir, _ := strings.Cut(job[i], "=")
+	logs, err := record.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	evidence, err := filepath.Abs(logs.EvidenceDir())
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(cfg.Scaling.NCCL.Environment(evidence, rank.Rank), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		_, set := os.LookupEnv(name)
+		return set && strings.HasPrefix(name, "NCCL_DEBUG")
+	}), nil
+}
+
+// meet joins the groups of a rank that is on a GPU.
+func (m *member) meet(ctx context.Context, world collective.World) (*nccl.Groups, error) {
+	library, err := m.on.gpus.nccl()
+	if err != nil {
+		return nil, asUser(err)
+	}
+	return library.Connect(ctx, world.Groups, m.start.Rank, nccl.ConnectSettings{
+		Settings: m.cfg.Scaling.NCCL, Run: called(m.start), Deadline: m.start.Deadline, Device: m.dev.(nccl.Device),
+		Exchange: func(ctx context.Context, value []byte) ([][]byte, error) {
+			return m.client.Exchange(ctx, "nccl/ids", value)
+		},
+	})
+}
+
+// lostOnGPU is lost for ranks on GPUs. NCCL does not tell which peer is gone, nor
+// whether another's failure is the reason: what it says counts as a peer that is
+// lost, or that hangs, until the launcher knows better.
+func lostOnGPU(ended context.Context, err error) error {
+	var spoilt *train.NotFinite
+	var c *collective.Error
+	var n *nccl.Error
+	var d *cuda.Error
+	hung := errors.Is(err, collective.ErrDeadline)
+	gone := errors.As(err, &n) && n.Lost() || errors.As(err, &d) && d.Lost()
+	switch {
+	case errors.As(err, &spoilt):
+		return lost(ended, err)
+	case ended.Err() != nil && (errors.As(err, &c) || hung || gone || errors.Is(err, context.Canceled)):
+		return context.Cause(ended)
+	case hung:
+		return coded{err, exitHung}
+	case gone:
+		return coded{err, exitLost}
+	}
+	return err
+}

@@ -1,0 +1,129 @@
+//go:build sim && cgo
+
+package main
+
+import (
+	"encoding/csv"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/gofsdp/gofsdp/record"
+)
+
+// simulatedShape is one that GPUs have kernels for.
+const simulatedShape = `{"model_type": "qwen2", "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64,
+  "max_position_embeddings": 128, "tie_word_embeddings": true}`
+
+// simulatedSteps are as many as losses are compared over.
+const simulatedSteps = 3
+
+// beginSimulated starts a run in bf16 of the program.
+func beginSimulated(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	shape := filepath.Join(t.TempDir(), "shape")
+	err := os.Mkdir(shape, 0o777)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(shape, "config.json"), []byte(simulatedShape), 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begin(t, env, append([]string{"train", "run.yaml", "--set", "model=" + shape, "--set", "train.precision=bf16", "--set", "data.sequence_length=32"}, args...)...)
+}
+
+// lossesOf returns the losses of a session's steps, once it has ended well.
+func lossesOf(s *session) (losses []float64) {
+	s.t.Helper()
+	if status := s.end(); status.ExitStatus() != 0 {
+		s.t.Fatalf("exit code %d; it said\n%s%s", status.ExitStatus(), &s.out, &s.err)
+	}
+	f, err := os.Open(filepath.Join(s.dir, "runs", "mine", "progress.csv"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	at := slices.Index(rows[0], "loss")
+	for _, row := range rows[1:] {
+		loss, err := strconv.ParseFloat(row[at], 64)
+		if err != nil {
+			s.t.Fatalf("%v: %v", rows[0], err)
+		}
+		losses = append(losses, loss)
+	}
+	return losses
+}
+
+// lossTolerance is how far a loss may be from the CPU's. A number that falls on the
+// other side of a tie differs by 2⁻⁷ of itself in bf16, in the root mean square by
+// √(1/6) of that. About eighteen operations of each block follow each other up to the
+// logits, whose errors add up as independent ones do: √36 · 2⁻⁷ · √(1/6) of a
+// logit, which is about 1 with fresh weights, is 0.019. The loss is the mean over a
+// step's targets, about 100, whose errors are independent, too: a tenth of it. Four
+// times that is what is allowed.
+const lossTolerance = 4 * 0.0019
+
+func TestSimulatedGPUsTrainAsTheCPUDoes(t *testing.T) {
+	steps := "train.steps=" + strconv.Itoa(simulatedSteps)
+	want := lossesOf(beginSimulated(t, nil, "--set", steps, "--set", "scaling.device=cpu"))
+	for name, args := range map[string][]string{
+		"alone":                  {"--set", "scaling.graphs=off"},
+		"alone, by graphs":       {"--set", "scaling.graphs=on"},
+		"two ranks":              {"--ranks", "2"},
+		"two ranks, accumulated": {"--ranks", "2", "--set", "train.micro_batch=1", "--strategy", "shard_grad_op"},
+		"four ranks":             {"--ranks", "4", "--mesh", "2x2", "--strategy", "hybrid_shard"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := beginSimulated(t, nil, append([]string{"--set", steps, "--set", "scaling.device=sim"}, args...)...)
+			got := lossesOf(s)
+			if len(got) != simulatedSteps || len(want) != simulatedSteps {
+				t.Fatalf("%d losses and %d of the CPU", len(got), len(want))
+			}
+			for i := range got {
+				if off := math.Abs(got[i] - want[i]); !(off <= lossTolerance) {
+					t.Errorf("step %d: the loss is %v, the CPU's %v", i+1, got[i], want[i])
+				} else {
+					t.Logf("step %d: the loss is off by %.2g of %.2g", i+1, off, lossTolerance)
+				}
+			}
+			run, err := record.LoadRun(filepath.Join(s.dir, "runs", "mine", "run.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := run.Attempts[0].Nodes[0]
+			gpus, known := n.GPUs.Get()
+			if !known || len(gpus.Devices) != n.Ranks || gpus.Devices[0].Name != "NVIDIA L4" || gpus.Devices[0].Capability != "8.9" || gpus.CUDA != record.Known("12.2") || gpus.NCCL.Version != record.Known("2.29.7") {
+				t.Errorf("the GPUs are recorded as %+v", n.GPUs)
+			}
+			if run.Device != record.Known(simDevice) || run.ISA != record.Known("sm_89") {
+				t.Errorf("recorded as computed on %v by %v", run.Device, run.ISA)
+			}
+		})
+	}
+}
+
+func TestASimulatedRankThatIsKilledEndsTheRun(t *testing.T) {
+	mark := "GOFSDP_TEST_MARK=" + t.TempDir()
+	s := beginSimulated(t, []string{mark}, "--set", "scaling.device=sim", "--ranks", "2", "--set", "run.processes.deadline=30s")
+	s.until("step ")
+	pids := processesOf(t, mark, "rank")
+	if len(pids) != 2 {
+		t.Fatalf("the ranks are %v", pids)
+	}
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.failed(exitLost, `^gofsdp: rank \d was killed by signal 9 `)
+	await(t, "the end of all", func() bool { return len(marked(t, mark)) == 0 })
+}
+
+func TestSimulatedScripts(t *testing.T) { runScripts(t, "testdata/sim") }
