@@ -44,8 +44,9 @@ const ownStreams = 4
 
 // taken is a row of what a rank takes of its GPU besides its plan.
 type taken struct {
-	bytes int64
-	what  string
+	bytes   int64
+	what    string
+	certain bool // it is what our own code asks for
 }
 
 // gpuTaken returns the rows for a rank of a mesh on a GPU of a compute capability
@@ -61,16 +62,16 @@ func gpuTaken(kind string, mesh fsdp.Mesh, rank, major int) []taken {
 	var rows []taken
 	if kind == cudaDevice {
 		rows = append(rows,
-			taken{contextBytes, "the driver's context"},
-			taken{modulesBytes, "code of kernels, ours and cuBLAS's"})
+			taken{bytes: contextBytes, what: "the driver's context"},
+			taken{bytes: modulesBytes, what: "code of kernels, ours and cuBLAS's"})
 	}
-	rows = append(rows, taken{int64(streams) * cuda.Workspace(major), fmt.Sprintf("cuBLAS's workspaces of %d streams", streams)})
+	rows = append(rows, taken{int64(streams) * cuda.Workspace(major), fmt.Sprintf("cuBLAS's workspaces of %d streams", streams), true})
 	if comms > 0 {
 		each := int64(agreementBytes)
 		if kind == cudaDevice {
 			each += ncclChannels * ncclNeighbours * ncclBufferBytes
 		}
-		rows = append(rows, taken{int64(comms) * each, train.Number(comms, "communicator") + " of NCCL's"})
+		rows = append(rows, taken{int64(comms) * each, train.Number(comms, "communicator") + " of NCCL's", kind == simDevice})
 	}
 	return rows
 }

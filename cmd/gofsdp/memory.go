@@ -35,7 +35,10 @@ func (c *planCommand) besides(a *app, plan *fsdp.Plan, on choice, s config.Scali
 	row := func(bytes int64, what string) { a.printf("%15d  %9s  %s\n", bytes, train.Bytes(bytes), what) }
 	if on.gpus != nil {
 		for _, r := range gpuTaken(on.kind, plan.Mesh, plan.Rank, on.major()) {
-			row(r.bytes, "besides, of the GPU's, for "+r.what+" (not measured yet)")
+			if !r.certain {
+				r.what += " (not measured yet)"
+			}
+			row(r.bytes, "besides, of the GPU's, for "+r.what)
 		}
 		row(on.process(s), "besides, of the host's, for the process itself (not measured yet)")
 		return

@@ -54,6 +54,9 @@ func lossesOf(s *session) (losses []float64) {
 	}
 	at := slices.Index(rows[0], "loss")
 	for _, row := range rows[1:] {
+		if row[at] == "" { // of an evaluation
+			continue
+		}
 		loss, err := strconv.ParseFloat(row[at], 64)
 		if err != nil {
 			s.t.Fatalf("%v: %v", rows[0], err)
