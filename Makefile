@@ -102,7 +102,7 @@ test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C
 
 .PHONY: test-sim
 test-sim: need-go need-cc ## Run the GPU's device on a simulated driver, which executes its kernels
-	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls ./nccl
+	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls ./nccl ./gpucheck
 	$(GO_TEST) -tags sim -run 'Simulated' ./cmd/gofsdp
 
 # What the witness is compiled and linked with: cuda.h of NVIDIA's wheel, and a libcuda.a of our own.
@@ -151,6 +151,31 @@ cross: need-go ## Compile and vet for the other platforms, without C
 		go build ./...; go vet ./...; \
 	done
 
+# ---- on a machine with GPUs
+
+BUNDLE := bin/gpu-check
+OUT ?= gpu-check
+
+.PHONY: gpu-check
+gpu-check: gpu-check-bundle ## Check this machine's GPUs in under eight minutes: one page and one JSON in OUT (a GPU)
+	$(BUNDLE)/run "$(OUT)" $(ARGS)
+
+.PHONY: gpu-check-bundle
+gpu-check-bundle: need-go need-cc ## Build bin/gpu-check, which checks GPUs where there is no Go, compiler or network
+	@rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)/bench/peers
+	go build -buildvcs=auto -ldflags='-s -w' -o $(BUNDLE)/ ./cmd/gofsdp
+	go test -c -ldflags='-s -w' -o $(BUNDLE)/gpucheck.test ./gpucheck
+	cp bench/peers/fsdp2.py bench/peers/ranks.py bench/peers/tuned.py $(BUNDLE)/bench/peers/
+	cp tools/gpucheck/run $(BUNDLE)/run
+	@if $(MAKE) --no-print-directory witness-binary; then cp bin/witness.test $(BUNDLE)/; \
+		else echo "the witness cannot be built here, so its part will not be run" >&2; fi
+	@du -sm $(BUNDLE) | awk '{ print $$1 " MB in " $$2; if ($$1 > 60) { print "more than 60 MB" > "/dev/stderr"; exit 1 } }'
+
+.PHONY: gpu-check-nogpu
+gpu-check-nogpu: gpu-check-bundle ## Build the bundle and see it say that there is no GPU
+	@CUDA_VISIBLE_DEVICES=-1 $(BUNDLE)/run .cache/gpu-check; code=$$?; \
+		if [ $$code != 3 ]; then echo "exit code $$code, want 3" >&2; exit 1; fi
+
 # ---- the code itself
 
 .PHONY: lint
@@ -158,9 +183,9 @@ lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead 
 	@set -e; unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go vet -tags sim ./cuda/... ./nccl ./cmd/gofsdp
+	go vet -tags sim ./cuda/... ./nccl ./gpucheck ./cmd/gofsdp
 	$(TOOLS)/staticcheck ./...
-	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl ./cmd/gofsdp
+	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl ./gpucheck ./cmd/gofsdp
 	@# The simulator's functions are called from C, which deadcode does not see.
 	@set -e; dead=$$($(TOOLS)/deadcode -test -tags sim ./...); \
 		dead=$$(echo "$$dead" | sed '/^cuda\/sim\/[a-z_]*\.go:/d'); if [ -n "$$dead" ]; then \

@@ -45,6 +45,7 @@ type gpu struct {
 
 	// Of the thread alone, from here on.
 	filling   C.CUstream // zeroes new memory
+	room      Room       // as it was when the device was opened
 	priority  struct{ least, greatest C.int }
 	modules   []C.CUmodule
 	functions map[string]C.CUfunction
@@ -165,6 +166,10 @@ func (g *gpu) open(p Properties) error {
 	if err := g.failed(C.call_cuCtxSetCurrent(table, g.context), "cuCtxSetCurrent"); err != nil {
 		return err
 	}
+	before, total, err := g.unused()
+	if err != nil {
+		return err
+	}
 	if err := g.failed(C.call_cuCtxGetStreamPriorityRange(table, &g.priority.least, &g.priority.greatest), "cuCtxGetStreamPriorityRange"); err != nil {
 		return err
 	}
@@ -177,7 +182,12 @@ func (g *gpu) open(p Properties) error {
 			return err
 		}
 	}
-	return g.loadKernels(p)
+	if err := g.loadKernels(p); err != nil {
+		return err
+	}
+	after, _, err := g.unused()
+	g.room = Room{Context: total - before, Kernels: before - after}
+	return err
 }
 
 // Alloc implements device.Device.

@@ -72,9 +72,11 @@ def the_case(work):
 
 def prepare_compiler():
     """Keeps what Inductor compiles for the next run, in place of a directory of the system's."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(ranks.ROOT, ".cache", "torchinductor"))
-    # Ranks already take the cores; more processes that compile would only wait for them.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    if os.access(ranks.ROOT, os.W_OK):
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(ranks.ROOT, ".cache", "torchinductor"))
+    if not torch.cuda.is_available():
+        # Ranks already take the cores; more processes that compile would only wait for them.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         sys.exit(f"--compile needs a C++ compiler, and there is no {compiler}; install one, e.g. apt-get install g++, or set CXX")

@@ -39,6 +39,7 @@ type commands struct {
 	Data     dataCommand     `cmd:"" help:"Prepare data."`
 	Bench    benchCommand    `cmd:"" help:"Measure this machine and the operations on it."`
 	Doctor   doctorCommand   `cmd:"" help:"Show what this machine has of what training needs, and what to do about what it lacks."`
+	GPUCheck gpuCheckCommand `cmd:"" name:"gpu-check" help:"Hold this machine's GPUs against all that is claimed of them."`
 	Flight   flightCommand   `cmd:"" help:"Show where the ranks of a failed run stood."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/gpucheck"
+	"github.com/gofsdp/gofsdp/nccl"
+)
+
+// gpuCheckCommand checks GPUs.
+type gpuCheckCommand struct {
+	All gpuCheckAll `cmd:"" name:"all" default:"withargs" help:"Check this machine's GPUs, part by part, and write one page and one JSON; this is what gpu-check alone does."`
+
+	// What it starts.
+	Part gpuCheckPart `cmd:"" hidden:"" help:"One part of a check: started by gofsdp gpu-check."`
+	Side gpuCheckSide `cmd:"" hidden:"" help:"Gofsdp's side of a comparison on a GPU: started by gofsdp gpu-check."`
+}
+
+// gpuTools is the flag for what a check needs besides this program.
+type gpuTools struct {
+	Tools string `placeholder:"DIR" help:"Folder of gpucheck.test, witness.test and bench/peers, as make gpu-check-bundle makes it; by default that of this program."`
+}
+
+// exitNoGPU says that there was nothing to check.
+const exitNoGPU = 3
+
+// noGPU is a machine without one.
+type noGPU struct{ why string }
+
+func (n noGPU) Error() string { return "there is no GPU to check: " + n.why }
+
+// ExitCode is none that a check has which ran.
+func (noGPU) ExitCode() int { return exitNoGPU }
+
+type gpuCheckAll struct {
+	Out     string        `default:"gpu-check" placeholder:"DIR" help:"Folder for gpu-check.md, gpu-check.json and the log."`
+	Parts   []string      `placeholder:"NAME" help:"Run these parts only, such as kernels,nccl; --parts list shows all."`
+	Within  time.Duration `default:"8m" help:"The longest that all parts may take together; what does not fit is not run."`
+	Verbose bool          `help:"Show what the parts write, too."`
+	gpuTools
+}
+
+// Run checks. Its code is 1 where a part has failed, and 3 where there is no GPU.
+func (c *gpuCheckAll) Run(a *app) (err error) {
+	sizes := gpucheck.Full()
+	parts := gpucheck.Parts(sizes)
+	if len(c.Parts) == 1 && c.Parts[0] == "list" {
+		for _, p := range parts {
+			a.printf("%-14s %s\n", p.Name, p.Claim)
+		}
+		return nil
+	}
+	if len(c.Parts) > 0 {
+		if parts, err = gpucheck.Choose(parts, c.Parts); err != nil {
+			return asUser(fmt.Errorf("--parts: %w", err))
+		}
+	}
+	if c.Within <= 0 {
+		return asUser(fmt.Errorf("--within: %v is no time", c.Within))
+	}
+	report := cuda.Sources{}.Find()
+	if report.State == cuda.NoLibrary || report.State == cuda.NoDevice {
+		return noGPU{report.Problem}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Out, 0o777); err != nil {
+		return asUser(err)
+	}
+	log, err := os.Create(filepath.Join(c.Out, "gpu-check.log"))
+	if err != nil {
+		return asUser(err)
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	r := &gpucheck.Runner{
+		Command: []string{self, "gpu-check", "part"}, Report: report, Within: c.Within, Log: log, Say: a.say,
+	}
+	if c.Tools != "" {
+		r.Command = append(r.Command, "--tools", c.Tools)
+	}
+	if c.Verbose {
+		r.Log = io.MultiWriter(log, a.err)
+	}
+	result, err := r.Run(a.ctx, sizes, parts)
+	if err != nil {
+		return err
+	}
+	if err := result.Write(c.Out); err != nil {
+		return asUser(err)
+	}
+	a.say("the page is %s, with all figures in gpu-check.json beside it", filepath.Join(c.Out, "gpu-check.md"))
+	return result.Err()
+}
+
+// machine is this one, as a part checks it.
+func (t gpuTools) machine(a *app) (*gpucheck.Machine, error) {
+	driver := sync.OnceValues(func() (*cuda.Driver, error) { return cuda.Open(cuda.Sources{}) })
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	m := &gpucheck.Machine{
+		Report: cuda.Sources{}.Find(),
+		Open: func(o cuda.Options) (device.Device, error) {
+			d, err := driver()
+			if err != nil {
+				return nil, err
+			}
+			return cuda.New(d, o)
+		},
+		CPU:    func() (device.Device, error) { return cpu.New(cpu.Options{}) },
+		NCCL:   func() (*nccl.Library, error) { return nccl.Open(cuda.Sources{}) },
+		Gofsdp: self, Tools: t.Tools, Log: a.err,
+	}
+	if m.Tools == "" {
+		m.Tools = filepath.Dir(self)
+	}
+	if m.Tools, err = filepath.Abs(m.Tools); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{os.Getenv("GOFSDP_PYTHON"), filepath.Join(m.Tools, ".venv", "peers", "bin", "python"), "python3", "/opt/venv/bin/python3"} {
+		if path, err := exec.LookPath(name); err == nil && name != "" {
+			m.Python = path
+			break
+		}
+	}
+	return m, nil
+}
+
+type gpuCheckPart struct {
+	Name string `arg:"" help:"Name of the part."`
+	File string `arg:"" help:"File for what came of it."`
+	gpuTools
+}
+
+// Run runs a part in this process.
+func (c *gpuCheckPart) Run(a *app) error {
+	sizes := gpucheck.Full()
+	for _, p := range gpucheck.Parts(sizes) {
+		if p.Name != c.Name {
+			continue
+		}
+		m, err := c.machine(a)
+		if err != nil {
+			return err
+		}
+		o := p.Run(a.ctx, m, sizes)
+		return o.WriteFile(c.File)
+	}
+	return asUser(fmt.Errorf("there is no part %q", c.Name))
+}
+
+type gpuCheckSide struct {
+	Task string `required:"" placeholder:"FILE" help:"What to do: a task as JSON."`
+	gpuTools
+}
+
+// Run does the work of a task and writes the sample.
+func (c *gpuCheckSide) Run(a *app) error {
+	m, err := c.machine(a)
+	if err != nil {
+		return err
+	}
+	return gpucheck.Side(a.ctx, m, gpucheck.Full(), c.Task)
+}

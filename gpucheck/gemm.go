@@ -1,0 +1,190 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/model"
+)
+
+// samples is how many elements of a product are computed again on the host.
+const samples = 64
+
+// gemm checks and times the products of the models' training steps.
+func gemm(ctx context.Context, c *check) (err error) {
+	g, err := c.open(cuda.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	l, err := g.limits(c.Sizes)
+	if err != nil {
+		return err
+	}
+	l.add(c)
+	picked, err := g.pinned(device.F32, samples)
+	if err != nil {
+		return err
+	}
+	for _, m := range c.Models {
+		products, err := m.products(c.Layers)
+		if err != nil {
+			return err
+		}
+		t := c.table("Products of "+m.Model, Column{"product", Text}, Column{"type", Text}, Column{"worst of its bound", Share}, Column{"time", Second}, Column{"speed", FLOPS}, Column{"share of the large product", Share})
+		t.Note = fmt.Sprintf("The bound of an element is that of summing in f32: TF32 would be far beyond it. %d elements of each product are computed again in float64.", samples)
+		for _, o := range products {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			for _, typ := range []device.DType{device.F32, device.BF16} {
+				worst, seconds, err := g.product(c, o, typ, picked)
+				if err != nil {
+					return errors.Join(err, g.release())
+				}
+				speed, peak := float64(o.Cost().FLOPs)/seconds, l.f32
+				if typ == device.BF16 {
+					peak = l.bf16
+				}
+				t.add(shapeText(o), typ.String(), worst, seconds, speed, speed/peak)
+				if worst > 1 || worst != worst {
+					c.fail("%s in %s: an element is %.3g times as far from its value in float64 as rounding explains", shapeText(o), typ, worst)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// products returns the products of a model's training step, each shape once. Their tensors have no memory.
+func (s Shape) products(layers int) (list []*device.MatMul, err error) {
+	plan, err := s.small(layers)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, prog := range plan.Programs() {
+		for _, step := range prog.Steps {
+			if o, ok := step.Op.(*device.MatMul); ok && !seen[shapeText(o)] {
+				seen[shapeText(o)] = true
+				list = append(list, o)
+			}
+		}
+	}
+	return list, nil
+}
+
+// small returns a plan of few layers with the model's shapes and the fewest sequences.
+func (s Shape) small(layers int) (*fsdp.Plan, error) {
+	src, err := model.Resolve(s.Model)
+	if err != nil {
+		return nil, err
+	}
+	config := src.Config
+	config.Layers = min(config.Layers, layers)
+	return fsdp.NewPlan(s.options(config, s.Sequences[len(s.Sequences)-1]))
+}
+
+// shapeText names a product, such as "1024 × 896 × 4864, B transposed".
+func shapeText(o *device.MatMul) string {
+	text := fmt.Sprintf("%d × %d × %d", o.M, o.N, o.K)
+	switch {
+	case o.TransA:
+		text += ", A transposed"
+	case o.TransB:
+		text += ", B transposed"
+	}
+	if !o.Bias.Absent() {
+		text += ", bias"
+	}
+	if o.Accumulate {
+		text += ", added"
+	}
+	return text
+}
+
+// product makes a product of random numbers of typ and returns how far the worst of some elements is off, as a
+// share of its bound, and the time that it takes.
+func (g *gpu) product(c *check, shape *device.MatMul, typ device.DType, picked device.Tensor) (worst, seconds float64, err error) {
+	defer func() { err = errors.Join(err, g.release()) }()
+	o := *shape
+	result := typ
+	if shape.C.Type == device.F32 {
+		result = device.F32 // as gradients are
+	}
+	for _, x := range []struct {
+		t   *device.Tensor
+		typ device.DType
+	}{{&o.A, typ}, {&o.B, typ}, {&o.Bias, typ}, {&o.C, result}} {
+		if x.t.Absent() {
+			continue
+		}
+		if *x.t, err = g.local(x.typ, int(x.t.Len)); err != nil {
+			return 0, 0, err
+		}
+		if err := g.random(*x.t); err != nil {
+			return 0, 0, err
+		}
+	}
+	g.stream.Launch(&o)
+	if worst, err = g.compare(&o, picked); err != nil {
+		return 0, 0, err
+	}
+	seconds, err = g.seconds(&o, c.Reading/4)
+	return worst, seconds, err
+}
+
+// compare computes some elements of a product of random numbers again. A sum of K products of numbers of
+// deviation 1 has a deviation of √K; in f32 it is off by up to about √(K/2)·2⁻²⁴ of that, eight times which is
+// the bound (internal/optest has the reasoning), and half a unit in the last place where it is stored.
+func (g *gpu) compare(o *device.MatMul, picked device.Tensor) (worst float64, err error) {
+	rng := rand.New(rand.NewPCG(3, uint64(o.M)))
+	var places [samples]int
+	one := picked
+	one.Type = o.C.Type // the same memory, whose elements are not larger
+	size := one.Type.Size()
+	for i := range places {
+		places[i] = rng.IntN(o.M * o.N)
+		to := one
+		to.Addr, to.Off, to.Len = one.Addr+device.Addr(int64(i)*size), one.Off+int64(i)*size, 1
+		g.stream.Launch(&device.Copy{Src: o.C.Slice(int64(places[i]), 1), Dst: to, N: 1})
+	}
+	if err := g.stream.Sync(); err != nil {
+		return 0, err
+	}
+	k := float64(o.K)
+	for i, place := range places {
+		m, n := place/o.N, place%o.N
+		var sum float64
+		switch {
+		case o.Accumulate:
+			sum = at(place)
+		case !o.Bias.Absent():
+			sum = at(n)
+		}
+		for k := range o.K {
+			a, b := m*o.K+k, k*o.N+n
+			if o.TransA {
+				a = k*o.M + m
+			}
+			if o.TransB {
+				b = n*o.K + k
+			}
+			sum += at(a) * at(b)
+		}
+		bound := 8*math.Sqrt(k+8)*0x1p-24*math.Sqrt(k+2) + math.Abs(sum)*map[device.DType]float64{device.F32: 0x1p-21, device.BF16: 0x1p-7}[o.C.Type]
+		if off := math.Abs(float64(get(one, i))-sum) / bound; !(off <= worst) {
+			worst = off
+		}
+	}
+	return worst, nil
+}
+
+// at is element i of a tensor that random has filled.
+func at(i int) float64 { return float64(pattern[i%patternLen]) }
