@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/gofsdp/gofsdp/config"
@@ -16,13 +17,13 @@ type choice struct {
 }
 
 // choose decides on what the ranks compute that this machine is to start, as they
-// will among themselves: a process that starts ranks has them of no rank's place.
-// It is the only place, with member.agree, where a device is chosen.
-func (a *app) choose(s config.Scaling) (c choice, err error) {
+// will among themselves. It is the only place, with member.agree, where a device is
+// chosen. What a user should know of it goes to notes, unless ranks will say it.
+func choose(s config.Scaling, notes io.Writer) (c choice, err error) {
 	ranks := s.Workers / s.Nodes
 	local := 0
 	if s.Workers > 1 {
-		local = -1
+		local = -1 // this process starts ranks, and is none
 	}
 	if c.gpus, err = gpusOf(s.Device, ranks, local); err != nil {
 		return c, err
@@ -31,8 +32,8 @@ func (a *app) choose(s config.Scaling) (c choice, err error) {
 	for i := range all {
 		all[i] = machine{Host: "this machine", GPU: c.gpus.of(i, ranks, s.Workers > 1)}
 	}
-	var notes []string
-	if c.kind, notes, err = commonDevice(s.Device, all); err != nil {
+	var said []string
+	if c.kind, said, err = commonDevice(s.Device, all); err != nil {
 		return c, err
 	}
 	if c.kind == cpuDevice {
@@ -40,8 +41,10 @@ func (a *app) choose(s config.Scaling) (c choice, err error) {
 	} else if s.Nodes > 1 {
 		return c, asUser(fmt.Errorf("scaling.nodes: %d nodes would be on this machine and share its GPUs, which is not supported; take one node, or scaling.device: cpu", s.Nodes))
 	}
-	for _, note := range notes {
-		a.printf("%s\n", note)
+	for _, note := range said {
+		if s.Workers == 1 {
+			fmt.Fprintln(notes, note)
+		}
 	}
 	return c, nil
 }

@@ -23,7 +23,7 @@ type modelFlags struct {
 // open opens the device that the flags name.
 func (f modelFlags) open(a *app) (device.Device, train.Place, error) {
 	s := config.Scaling{Workers: 1, Nodes: 1, Threads: f.Threads, ISA: autoISA, Device: f.Device, Graphs: "auto"}
-	on, err := a.choose(s)
+	on, err := choose(s, a.err)
 	if err != nil {
 		return nil, train.Place{}, byFlag(err)
 	}

@@ -4,11 +4,13 @@ package main
 
 import (
 	"encoding/csv"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -114,19 +116,51 @@ func TestSimulatedGPUsTrainAsTheCPUDoes(t *testing.T) {
 	}
 }
 
-func TestASimulatedRankThatIsKilledEndsTheRun(t *testing.T) {
-	mark := "GOFSDP_TEST_MARK=" + t.TempDir()
-	s := beginSimulated(t, []string{mark}, "--set", "scaling.device=sim", "--ranks", "2", "--set", "run.processes.deadline=30s")
-	s.until("step ")
-	pids := processesOf(t, mark, "rank")
-	if len(pids) != 2 {
-		t.Fatalf("the ranks are %v", pids)
+func TestWhatHappensToASimulatedRankEndsTheRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal   syscall.Signal
+		deadline string // which only the second waits for
+		code     int
+		want     string
+	}{
+		"it is killed":     {syscall.SIGKILL, "1m", exitLost, `^gofsdp: rank \d was killed by signal 9 `},
+		"it is stopped":    {syscall.SIGSTOP, "4s", exitHung, `^gofsdp: rank \d has not been heard for `},
+		"it is told to go": {syscall.SIGTERM, "1m", exitLost, `^gofsdp: rank \d was told to end: interrupted by SIGTERM`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mark := "GOFSDP_TEST_MARK=" + t.TempDir()
+			s := beginSimulated(t, []string{mark, "NCCL_DEBUG_SUBSYS=ALL"}, "--set", "scaling.device=sim", "--ranks", "2", "--set", "run.processes.deadline="+c.deadline)
+			s.until("step ")
+			pids := processesOf(t, mark, "rank")
+			if len(pids) != 2 {
+				t.Fatalf("the ranks are %v", pids)
+			}
+			for _, pid := range pids {
+				hasVariablesOfNCCL(t, pid, filepath.Join(s.dir, "runs", "mine", "evidence"))
+			}
+			if err := syscall.Kill(pids[1], c.signal); err != nil {
+				t.Fatal(err)
+			}
+			s.failed(c.code, c.want)
+			await(t, "the end of all", func() bool { return len(marked(t, mark)) == 0 })
+		})
 	}
-	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+}
+
+// hasVariablesOfNCCL wants a rank's process to have begun with them, but for the
+// user's own.
+func hasVariablesOfNCCL(t *testing.T, pid int, evidence string) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.failed(exitLost, `^gofsdp: rank \d was killed by signal 9 `)
-	await(t, "the end of all", func() bool { return len(marked(t, mark)) == 0 })
+	all := strings.Split(string(text), "\x00")
+	for _, want := range []string{"NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=ALL", "NCCL_DEBUG_FILE=" + evidence + "/nccl.rank-000"} {
+		if !slices.ContainsFunc(all, func(v string) bool { return strings.HasPrefix(v, want) }) {
+			t.Errorf("process %d has no %s", pid, want)
+		}
+	}
 }
 
 func TestSimulatedScripts(t *testing.T) { runScripts(t, "testdata/sim") }

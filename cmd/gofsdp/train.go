@@ -57,7 +57,7 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err := errors.Join(free(cfg.Run), canLaunch(cfg.Scaling)); err != nil {
 		return asUser(err)
 	}
-	on, err := a.choose(cfg.Scaling)
+	on, err := choose(cfg.Scaling, a.out)
 	if err != nil {
 		return err
 	}
