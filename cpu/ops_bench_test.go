@@ -98,7 +98,7 @@ func benchOperations(m optest.Memory, rng *rand.Rand, typ device.DType) []device
 		attention,
 		&device.AttentionBackward{
 			Q: attention.Q, K: attention.K, V: attention.V, Start: start, Out: attention.Out, LSE: attention.LSE,
-			DOut: normal(q), D: single(rows * heads), DQ: normal(q), DK: normal(k), DV: normal(k),
+			DOut: normal(q), D: single(rows * heads), Parts: m.Parts(attention), DQ: normal(q), DK: normal(k), DV: normal(k),
 			Seqs: benchSeqs, SeqLen: benchLen, Heads: heads, KVHeads: kv, HeadSize: size, Scale: 0.125,
 		},
 		decode,

@@ -97,7 +97,8 @@ func attention(m optest.Memory, typ device.DType, seqs, seqLen, heads, kvHeads, 
 		Seqs: seqs, SeqLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: float32(1 / math.Sqrt(float64(size))),
 	}
 	return f, &device.AttentionBackward{
-		Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE,
+		Parts: m.Parts(f),
+		Q:     f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE,
 		DOut: m.Normal(typ, q, 0, 1), D: m.Blank(device.F32, rows*heads), DQ: m.Blank(typ, q), DK: m.Blank(typ, k), DV: m.Blank(typ, k),
 		Seqs: seqs, SeqLen: seqLen, Heads: heads, KVHeads: kvHeads, HeadSize: size, Scale: f.Scale,
 	}

@@ -174,8 +174,12 @@ func (c *chain) build() {
 	c.backward = append(c.backward, &device.AddRMSNormBackward{DOut: dn2, DSum: dout.there, Sum: sum, Weight: w2, RStd: r2, DX: dsum, DWeight: c.gradient("dnorm2", chainDim), Rows: chainRows, Dim: chainDim, Accumulate: true})
 	dattended, dq, dk, dv := c.own(chainRows*chainQ), c.own(chainRows*chainQ), c.own(chainRows*chainKV), c.own(chainRows*chainKV)
 	wo.backward(attended, dsum, dattended, false)
+	var parts device.Tensor
+	if n := device.AttentionParts(c.typ, chainSeqs, chainLen, chainHeads, chainKVHeads); n > 1 {
+		parts = c.stat(n * 2 * chainRows * chainKV)
+	}
 	c.backward = append(c.backward,
-		&device.AttentionBackward{Q: q, K: k, V: v, Start: start.there, Out: attended, LSE: lse, DOut: dattended, D: c.stat(chainRows * chainHeads), DQ: dq, DK: dk, DV: dv, Seqs: chainSeqs, SeqLen: chainLen, Heads: chainHeads, KVHeads: chainKVHeads, HeadSize: chainSize, Scale: scale},
+		&device.AttentionBackward{Q: q, K: k, V: v, Start: start.there, Out: attended, LSE: lse, DOut: dattended, D: c.stat(chainRows * chainHeads), Parts: parts, DQ: dq, DK: dk, DV: dv, Seqs: chainSeqs, SeqLen: chainLen, Heads: chainHeads, KVHeads: chainKVHeads, HeadSize: chainSize, Scale: scale},
 		&device.QKNormRoPEBackward{DQOut: dq, DKOut: dk, Pos: pos.there, Cos: cos.there, Sin: sin.there, DQ: dq, DK: dk, Rows: chainRows, Heads: chainHeads, KVHeads: chainKVHeads, HeadSize: chainSize, Positions: chainLen},
 	)
 	dn1, dx := c.own(chainRows*chainDim), c.pair("dx", c.typ, chainRows*chainDim)

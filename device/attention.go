@@ -94,6 +94,24 @@ func (h heads) attend(out, q, k, v []float64, from, to, head int, scale float64)
 	return most + math.Log(sum)
 }
 
+// AttentionParts returns in how many parts AttentionBackward sums over the query
+// heads of a key-value head, neighbouring heads each, which are then added in
+// order. One core goes over all queries that see one of 64 keys, so a short
+// micro-batch of a model with few key-value heads has work for few: parts make
+// that work for about 128. The shape alone decides, so that the order of the
+// sums is the same on every device. In fp32, whose speed does not matter, there
+// is one part.
+func AttentionParts(typ DType, seqs, seqLen, heads, kvHeads int) int {
+	if typ != BF16 {
+		return 1
+	}
+	const tile, enough = 64, 128
+	group, work := heads/kvHeads, seqs*kvHeads*((seqLen+tile-1)/tile)
+	parts := min(group, (enough+work-1)/work)
+	per := (group + parts - 1) / parts
+	return (group + per - 1) / per
+}
+
 // AttentionBackward recomputes p from LSE. With D = Σ DOut·Out of a row:
 //
 //	ds = p·(DOut·vᵀ − D)    DQ = Scale·ds·k    DK = Scale·dsᵀ·q    DV = pᵀ·DOut
@@ -109,6 +127,7 @@ type AttentionBackward struct {
 	LSE   Tensor `op:"r"`
 	DOut  Tensor `op:"r"`       // as Q
 	D     Tensor `op:"scratch"` // [Seqs·SeqLen,Heads] F32
+	Parts Tensor `op:"scratch"` // [AttentionParts(...),2,Seqs·SeqLen,KVHeads,HeadSize] F32: a part's DK, DV; absent where there is one part
 	DQ    Tensor `op:"w"`       // as Q
 	DK    Tensor `op:"w"`       // as K
 	DV    Tensor `op:"w"`       // as K
@@ -132,6 +151,13 @@ func (o *AttentionBackward) Check() error {
 	c.tensor("LSE", o.LSE, false, rows*o.Heads, wide(typ)...)
 	c.tensor("DOut", o.DOut, false, q, typ)
 	c.tensor("D", o.D, false, rows*o.Heads, wide(typ)...)
+	if o.Heads > 0 && o.KVHeads > 0 && rows > 0 {
+		parts := AttentionParts(typ, o.Seqs, o.SeqLen, o.Heads, o.KVHeads)
+		if parts == 1 && !o.Parts.Absent() {
+			c.failf("Parts where there is one part")
+		}
+		c.tensor("Parts", o.Parts, parts == 1, parts*2*k, F32)
+	}
 	c.tensor("DQ", o.DQ, false, q, typ)
 	c.tensor("DK", o.DK, false, k, typ)
 	c.tensor("DV", o.DV, false, k, typ)

@@ -131,9 +131,13 @@ func (d *Decoder) BlockBackward(e Emitter, layer int, in Inputs, a Acts, dh devi
 	datt := e.Value("attn.datt", d.Type, rows*q)
 	d.linearBackward(e, "attn.out", b+"self_attn.o_proj", false, a.Att, dh, datt, q, d.Hidden, false)
 	dq, dk, dv := e.Value("attn.dq", d.Type, rows*q), e.Value("attn.dk", d.Type, rows*kv), e.Value("attn.dv", d.Type, rows*kv)
+	var parts device.Tensor
+	if n := device.AttentionParts(d.Type, d.Seqs, d.SeqLen, d.Heads, d.KVHeads); n > 1 {
+		parts = e.Value("attn.core.parts", device.F32, n*2*rows*kv)
+	}
 	e.Emit("attn.core.back", &device.AttentionBackward{
 		Q: a.Q, K: a.K, V: a.V, Start: in.Start, Out: a.Att, LSE: a.LSE, DOut: datt,
-		D: e.Value("attn.core.d", device.F32, rows*d.Heads), DQ: dq, DK: dk, DV: dv,
+		D: e.Value("attn.core.d", device.F32, rows*d.Heads), Parts: parts, DQ: dq, DK: dk, DV: dv,
 		Seqs: d.Seqs, SeqLen: d.SeqLen, Heads: d.Heads, KVHeads: d.KVHeads, HeadSize: d.HeadSize, Scale: d.scale(),
 	})
 	d.rotateBackward(e, b, in, a, dq, dk)

@@ -16,7 +16,21 @@
 //     their gradients never go through memory. Which operand stands left is chosen for that.
 //   - Tiles that causality or the documents rule out for the whole block are not read; within a block,
 //     warps pass over the tiles that are ruled out for all their own rows.
-//   - No atomics: each result is summed by one warp, or by two whose sums are then added in order.
+//   - No atomics: each result is summed by one warp, or by a few whose sums are then added in order.
+//   - What a row does not see enters products with a factor of 0. So a NaN or an infinity among values or gradients
+//     that it does not see reaches it where both are in one tile; the plain kernels do not read what is not seen.
+//
+// Whether the tensor cores are the limit. A product of 16×8×16 is 4,096 FLOPs: 4 clocks of an L4's multiprocessor
+// (121 TFLOP/s), 2 of an A100's, about 1.55 of an H200's, which reaches 62 % of its dense peak by mma.sync.
+// Shared memory gives 128 bytes a clock, so a product may read 512, 256 and 200 bytes. With 16·M rows a warp an
+// operand that is read, 512 bytes, serves 2·M products. Bytes a product, from the tiles' sizes below:
+//
+//     rows a warp              forward, DQ    DK and DV    share of its mma.sync that an H200 can reach
+//     32 (M = 2, heads of 64)          128          192    all, all
+//     16 (M = 1, heads of 128)         256          320    77 %, 62 %
+//
+// Heads of 128 with 32 rows would need more registers than there are. Softmax and barriers come on top. (Rates by
+// data sheets; no GPU was at hand.)
 #include "common.cuh"
 
 // Arguments of the forward, here and in attention_f32.cu. In a sequence, row r attends to start[r]..r.
@@ -37,18 +51,24 @@ struct AttentionBackwardArgs {
   const float *lse;
   const bf16 *dout;
   float *d;
+  float *sums; // of DK and DV by parts of the query heads, or 0
   bf16 *dq, *dk, *dv;
   i64 rows; // of all sequences
   int seq_len, heads, kv_heads;
+  int parts, per; // of a key-value head's query heads, and how many a part has
   float scale;
 };
 
-constexpr int THREADS = 256; // 8 warps
-constexpr int ROWS = 128;  // queries of a block that goes over keys: 16 a warp
-constexpr int TILE = 64;   // rows of a tile that passes
+constexpr int ROWS = 128; // queries of a block that goes over keys
+constexpr int TILE = 64;  // rows of a tile that passes, and keys of a block that goes over queries
+constexpr int D_THREADS = 256, SUM_THREADS = 256;
 constexpr float LOG2E = 1.4426950408889634f;
 
 template <int D> constexpr int tile_bytes = TILE * D * 2;
+
+// tall<D> is how many times 16 rows a warp has, threads<D> how many threads a block.
+template <int D> constexpr int tall = D == 64 ? 2 : 1;
+template <int D> constexpr int threads = ROWS / (16 * tall<D>) * 32;
 
 // power_of_2 is 2^x to 22 bits, which is more than bf16 will keep.
 __device__ __forceinline__ float power_of_2(float x) {
@@ -67,34 +87,51 @@ __device__ __forceinline__ void copy_4(u32 to, const void *from, bool present) {
 template <int D> __device__ __forceinline__ u32 chunk(int r, int c) { return u32(r * (2 * D) + ((c ^ (r & 7)) << 4)); }
 
 // copy_tile starts the copies of R rows to a tile; rows at or beyond present become zeros.
-template <int D, int R> __device__ __forceinline__ void copy_tile(u32 tile, const bf16 *from, i64 stride, int present) {
-  constexpr int ACROSS = D / 8, STEP = THREADS / ACROSS;
+template <int D, int R> __device__ __forceinline__ void copy_tile(u32 tile, const bf16 *from, int stride, int present) {
+  constexpr int ACROSS = D / 8, STEP = threads<D> / ACROSS;
   int c = threadIdx.x % ACROSS, r = threadIdx.x / ACROSS;
 #pragma unroll
   for (int i = 0; i < R / STEP; i++, r += STEP) {
     bool there = r < present;
-    copy_16(tile + chunk<D>(r, c), from + (there ? r : 0) * stride + c * 8, there);
+    copy_16(tile + chunk<D>(r, c), from + i64(there ? r : 0) * stride + c * 8, there);
   }
 }
 
-// left reads the left operand of a product: 16 rows of a tile from row on, columns 16·k and on.
-template <int D> __device__ __forceinline__ void left(u32 (&to)[4], u32 tile, int row, int k) {
-  int l = threadIdx.x % 32;
-  load_matrices(to, tile + chunk<D>(row + l % 16, 2 * k + l / 16));
+// What a lane reads of tiles: lane_rows begins 16 rows, two chunks of each, lane_columns as many in the order of
+// right operands. A tile begins at a multiple of 8 rows, so the chunks 2·k on are at ^ 32·k, and eight rows on have
+// the same pattern: a place in a tile costs one instruction, and no register beside these two.
+template <int D> __device__ __forceinline__ u32 lane_rows() {
+  const int l = threadIdx.x % 32;
+  return chunk<D>(l % 16, l / 16);
+}
+template <int D> __device__ __forceinline__ u32 lane_columns() {
+  const int l = threadIdx.x % 32;
+  return chunk<D>(l % 8 + l / 16 * 8, l / 8 % 2);
+}
+
+// here returns x, and keeps compilers from computing all that follows from it before a loop, for which there are no
+// registers.
+__device__ __forceinline__ u32 here(u32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// left reads the left operand of a product: 16 rows of a tile from row on, columns 16·k and on. At is tile +
+// lane_rows, row a multiple of 8; so below.
+template <int D> __device__ __forceinline__ void left(u32 (&to)[4], u32 at, int row, int k) {
+  load_matrices(to, (at ^ k * 32) + row * (2 * D));
 }
 
 // right reads two right operands: rows of the tile are columns of the operand, eight each, from row on; its
-// rows are the tile's columns 16·k and on. So a·right = a·tileᵀ.
-template <int D> __device__ __forceinline__ void right(u32 (&to)[4], u32 tile, int row, int k) {
-  int l = threadIdx.x % 32;
-  load_matrices(to, tile + chunk<D>(row + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2));
+// rows are the tile's columns 16·k and on. So a·right = a·tileᵀ. At is tile + lane_columns.
+template <int D> __device__ __forceinline__ void right(u32 (&to)[4], u32 at, int row, int k) {
+  load_matrices(to, (at ^ k * 32) + row * (2 * D));
 }
 
 // right_rows reads two right operands whose rows are 16 rows of the tile, from row on, and whose columns are
-// the tile's columns 16·n and 16·n+8 and on. So a·right_rows = a·tile.
-template <int D> __device__ __forceinline__ void right_rows(u32 (&to)[4], u32 tile, int row, int n) {
-  int l = threadIdx.x % 32;
-  load_matrices_transposed(to, tile + chunk<D>(row + l % 16, 2 * n + l / 16));
+// the tile's columns 16·n and 16·n+8 and on. So a·right_rows = a·tile. At is tile + lane_rows.
+template <int D> __device__ __forceinline__ void right_rows(u32 (&to)[4], u32 at, int row, int n) {
+  load_matrices_transposed(to, (at ^ n * 32) + row * (2 * D));
 }
 
 // as_left makes 16 columns of results, which are two products', a left operand.
@@ -105,15 +142,19 @@ __device__ __forceinline__ void as_left(u32 (&to)[4], const float (&a)[4], const
   to[3] = two_bf16(b[2], b[3]);
 }
 
-// add_product adds a·tile to sum: a is 16×16, and the 16 rows of the tile begin at row.
-template <int D>
-__device__ __forceinline__ void add_product(float (&sum)[D / 8][4], const u32 (&a)[4], u32 tile, int row) {
+// add_product adds a·tile to sum: a is M times 16×16, and the 16 rows of the tile begin at row. At is tile +
+// lane_rows.
+template <int D, int M>
+__device__ __forceinline__ void add_product(float (&sum)[M][D / 8][4], const u32 (&a)[M][4], u32 at, int row) {
 #pragma unroll
   for (int n = 0; n < D / 16; n++) {
     u32 b[4];
-    right_rows<D>(b, tile, row, n);
-    multiply_add(sum[2 * n], a, b[0], b[1]);
-    multiply_add(sum[2 * n + 1], a, b[2], b[3]);
+    right_rows<D>(b, at, row, n);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      multiply_add(sum[m][2 * n], a[m], b[0], b[1]);
+      multiply_add(sum[m][2 * n + 1], a[m], b[2], b[3]);
+    }
   }
 }
 
@@ -146,13 +187,13 @@ __device__ __forceinline__ int warp_min(int x) {
   return x;
 }
 
-// Rows are the 16 query rows of a warp in a block that goes over keys. Lane l has two of them, l/4 and l/4+8.
-struct Rows {
-  int row[2], start[2]; // rows beyond the sequence are computed with, as copies of the last, and not written
-  int first;            // of the warp's
-  int least, most;      // of the warp's starts
-  int from;             // the least start of the whole block
-  bool any;             // of the warp's rows lies in the sequence
+// Rows are the 16·M query rows of a warp in a block that goes over keys. Lane l has 2·M of them, l/4+8·i.
+template <int M> struct Rows {
+  int row[2 * M], start[2 * M]; // rows beyond the sequence are computed with, as copies of the last, and not written
+  int first;                    // of the warp's
+  int least, most;              // of the warp's starts
+  int from;                     // the least start of the whole block
+  bool any;                     // of the warp's rows lies in the sequence
 
   __device__ __forceinline__ Rows(const int *starts, int block, int seq_len) {
     int l = threadIdx.x % 32, least_of_block = seq_len;
@@ -162,19 +203,25 @@ struct Rows {
       if (r < seq_len) least_of_block = min(least_of_block, in_range(starts[r], r + 1));
     }
     from = warp_min(least_of_block);
-    first = block + threadIdx.x / 32 * 16;
+    first = block + threadIdx.x / 32 * (16 * M);
     any = first < seq_len;
+    least = seq_len;
+    most = 0;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 * M; i++) {
       row[i] = first + l / 4 + 8 * i;
       start[i] = starts[min(row[i], seq_len - 1)];
+      least = min(least, start[i]);
+      most = max(most, start[i]);
     }
-    least = warp_min(min(start[0], start[1]));
-    most = -warp_min(-max(start[0], start[1]));
+    least = warp_min(least);
+    most = -warp_min(-most);
   }
 
   // sees says whether one of the rows attends to one of n keys.
-  __device__ __forceinline__ bool sees(int key, int n) const { return any && key <= first + 15 && key + n > least; }
+  __device__ __forceinline__ bool sees(int key, int n) const {
+    return any && key <= first + 16 * M - 1 && key + n > least;
+  }
   // sees_all says whether all rows attend to all of n keys.
   __device__ __forceinline__ bool sees_all(int key, int n) const { return key + n <= first + 1 && key >= most; }
   // hides says whether row i does not attend to key.
@@ -184,27 +231,31 @@ struct Rows {
 // ---- forward
 //
 // A block takes 128 queries of one head and goes over the keys from the least start to the last query, 64 at
-// a time; each of its 8 warps has 16 queries. Queries stay in registers: they come by way of the stage that is
+// a time; each of its warps has 16·M queries. Queries stay in registers: they come by way of the stage that is
 // filled last.
 //
 // FLOPs: 4·D a score in the tiles that are read, two products: half of SeqLen² scores a head, and the halves
 // of tiles that the diagonal cuts off. Bytes: Q, Out and LSE once; K and V once a block, from L2 after the
 // first of a group: 128 FLOPs a byte, so that the 121 TFLOP/s of an L4 ask less than 1 TB/s of its L2. Half
-// the queries a block would ask for twice that. So the tensor cores are the limit, and what has to stay below
-// is the rest of a tile's instructions (about four for each product, at D=128).
+// the queries a block would ask for twice that. So tensor cores or shared memory are the limit (see above), and
+// what has to stay below is the rest of a tile's instructions (about four for each product, at D=128).
 //
-// Shared memory 512·D bytes (32 KB, 64 KB). Registers: D=64 at most 128, so that two blocks run on a
-// multiprocessor; D=128 at most 255, one block: its result alone takes 64.
+// The power of a row's greatest score is computed with one rounding, by which all powers of the row are off alike,
+// and the greatest is rounded the same way for a tile that leaves it as it is: its sums are then multiplied by 1.
+//
+// Shared memory 512·D bytes (32 KB, 64 KB). Registers at most 255: two blocks of 4 warps on a multiprocessor for
+// D=64, one of 8 for D=128, whose result alone takes 64.
 template <int D> __device__ __forceinline__ void forward(const AttentionArgs &a) {
-  extern __shared__ uint4 shared[];
+  constexpr int M = tall<D>;
+  extern __shared__ __align__(1024) uint4 shared[];
   const u32 stages = shared_address(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int head = blockIdx.x, block = (gridDim.z - 1 - blockIdx.z) * ROWS; // the longest first
   const i64 first = i64(blockIdx.y) * a.seq_len;                            // row of the sequence
-  const i64 q_stride = i64(a.heads) * D, kv_stride = i64(a.kv_heads) * D;
+  const int q_stride = a.heads * D, kv_stride = a.kv_heads * D;
   const bf16 *k = a.k + first * kv_stride + head / (a.heads / a.kv_heads) * D;
   const bf16 *v = a.v + first * kv_stride + head / (a.heads / a.kv_heads) * D;
-  const Rows rows(a.start + first, block, a.seq_len);
+  const Rows<M> rows(a.start + first, block, a.seq_len);
 
   auto fetch = [&](int stage, int tile) {
     i64 at = i64(tile) * TILE * kv_stride;
@@ -221,11 +272,16 @@ template <int D> __device__ __forceinline__ void forward(const AttentionArgs &a)
   fetch(0, tile);
   wait_but<1>();
   __syncthreads();
-  u32 q[D / 16][4];
+  u32 q[D / 16][M][4];
 #pragma unroll
-  for (int i = 0; i < D / 16; i++) left<D>(q[i], stages + 2 * tile_bytes<D>, warp * 16, i);
+  for (int i = 0; i < D / 16; i++) {
+#pragma unroll
+    for (int m = 0; m < M; m++) left<D>(q[i][m], stages + 2 * tile_bytes<D> + lane_rows<D>(), (warp * M + m) * 16, i);
+  }
 
-  float out[D / 8][4] = {}, most[2] = {nothing(), nothing()}, sum[2] = {};
+  float out[M][D / 8][4] = {}, most[2 * M], sum[2 * M] = {};
+#pragma unroll
+  for (int i = 0; i < 2 * M; i++) most[i] = nothing();
   const float scale = a.scale * LOG2E;
   for (; tile <= last; tile++, stage ^= 1) {
     wait_but<0>();
@@ -233,71 +289,86 @@ template <int D> __device__ __forceinline__ void forward(const AttentionArgs &a)
     if (tile < last) fetch(stage ^ 1, tile + 1);
     const int key = tile * TILE;
     if (!rows.sees(key, TILE)) continue;
-    const u32 keys = stages + stage * 2 * tile_bytes<D>, values = keys + tile_bytes<D>;
+    const u32 tiles = stages + stage * 2 * tile_bytes<D>;
+    const u32 keys = tiles + lane_columns<D>(), values = tiles + tile_bytes<D> + lane_rows<D>();
 
-    float p[TILE / 8][4] = {};
+    float p[M][TILE / 8][4] = {};
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
 #pragma unroll
       for (int n = 0; n < TILE / 16; n++) {
         u32 b[4];
         right<D>(b, keys, 16 * n, i);
-        multiply_add(p[2 * n], q[i], b[0], b[1]);
-        multiply_add(p[2 * n + 1], q[i], b[2], b[3]);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+          multiply_add(p[m][2 * n], q[i][m], b[0], b[1]);
+          multiply_add(p[m][2 * n + 1], q[i][m], b[2], b[3]);
+        }
       }
     }
     if (!rows.sees_all(key, TILE)) {
 #pragma unroll
-      for (int n = 0; n < TILE / 8; n++) {
+      for (int i = 0; i < 2 * M; i++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          if (rows.hides(e / 2, key + 8 * n + lane % 4 * 2 + e % 2)) p[n][e] = nothing();
+        for (int n = 0; n < TILE / 8; n++) {
+#pragma unroll
+          for (int e = 0; e < 2; e++) {
+            if (rows.hides(i, key + 8 * n + lane % 4 * 2 + e)) p[i / 2][n][i % 2 * 2 + e] = nothing();
+          }
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 * M; i++) {
+      const int m = i / 2, h = i % 2 * 2;
       float most_now = most[i];
 #pragma unroll
-      for (int n = 0; n < TILE / 8; n++) most_now = fmaxf(most_now, fmaxf(p[n][2 * i], p[n][2 * i + 1]));
+      for (int n = 0; n < TILE / 8; n++) most_now = fmaxf(most_now, fmaxf(p[m][n][h], p[m][n][h + 1]));
       most_now = fmaxf(most_now, __shfl_xor_sync(0xffffffffu, most_now, 1));
       most_now = fmaxf(most_now, __shfl_xor_sync(0xffffffffu, most_now, 2));
-      // A row that has seen no key yet has nothing to subtract.
-      const float less = most_now == nothing() ? 0.0f : most_now * scale;
-      const float shrink = power_of_2(most[i] * scale - less);
+      // Both are rounded by themselves, or compilers make the product part of a subtraction. A row that has seen
+      // no key yet has nothing to subtract.
+      const float was = __fmul_rn(most[i], scale), now = __fmul_rn(most_now, scale);
+      const float less = now == nothing() ? 0.0f : now;
+      const float shrink = power_of_2(was - less);
       most[i] = most_now;
       sum[i] *= shrink;
 #pragma unroll
       for (int n = 0; n < D / 8; n++) {
-        out[n][2 * i] *= shrink;
-        out[n][2 * i + 1] *= shrink;
+        out[m][n][h] *= shrink;
+        out[m][n][h + 1] *= shrink;
       }
 #pragma unroll
       for (int n = 0; n < TILE / 8; n++) {
-        p[n][2 * i] = power_of_2(p[n][2 * i] * scale - less);
-        p[n][2 * i + 1] = power_of_2(p[n][2 * i + 1] * scale - less);
-        sum[i] += p[n][2 * i] + p[n][2 * i + 1];
+        p[m][n][h] = power_of_2(fmaf(p[m][n][h], scale, -less));
+        p[m][n][h + 1] = power_of_2(fmaf(p[m][n][h + 1], scale, -less));
+        sum[i] += p[m][n][h] + p[m][n][h + 1];
       }
     }
 #pragma unroll
     for (int n = 0; n < TILE / 16; n++) {
-      u32 x[4];
-      as_left(x, p[2 * n], p[2 * n + 1]);
-      add_product<D>(out, x, values, 16 * n);
+      u32 x[M][4];
+#pragma unroll
+      for (int m = 0; m < M; m++) as_left(x[m], p[m][2 * n], p[m][2 * n + 1]);
+      add_product<D, M>(out, x, values, 16 * n);
     }
   }
 
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2 * M; i++) {
     sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
     sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
     if (lane % 4 == 0 && rows.row[i] < a.seq_len) {
-      a.lse[(first + rows.row[i]) * a.heads + head] = most[i] * a.scale + logf(sum[i]);
+      a.lse[(first + rows.row[i]) * a.heads + head] = fmaf(most[i], a.scale, logf(sum[i]));
     }
   }
   __syncthreads(); // all are done with the tiles
-  write_rows<D>(a.out + (first + rows.first) * q_stride + head * D, q_stride, a.seq_len - rows.first, out, 1 / sum[0],
-                1 / sum[1], shared + warp * (16 * D / 8));
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    const int row = rows.first + 16 * m;
+    write_rows<D>(a.out + (first + row) * q_stride + head * D, q_stride, a.seq_len - row, out[m], 1 / sum[2 * m],
+                  1 / sum[2 * m + 1], shared + (warp * M + m) * (16 * D / 8));
+  }
 }
 
 // ---- backward: D, the sum of DOut·Out of a row and head
@@ -305,7 +376,7 @@ template <int D> __device__ __forceinline__ void forward(const AttentionArgs &a)
 // D/8 lanes a row and head. It moves 4·D bytes and does 2·D FLOPs for each: memory is the limit.
 template <int D> __device__ __forceinline__ void backward_d(const AttentionBackwardArgs &a) {
   constexpr int ACROSS = D / 8;
-  const i64 n = a.rows * a.heads, i = (i64(blockIdx.x) * THREADS + threadIdx.x) / ACROSS;
+  const i64 n = a.rows * a.heads, i = (i64(blockIdx.x) * D_THREADS + threadIdx.x) / ACROSS;
   float sum = 0, x[8], y[8];
   if (i < n) {
     load(x, a.out, i * ACROSS + threadIdx.x % ACROSS);
@@ -319,44 +390,47 @@ template <int D> __device__ __forceinline__ void backward_d(const AttentionBackw
 
 // ---- backward: DK and DV, by blocks of keys
 //
-// A block takes 64 keys of one key-value head and goes over its query heads in order, and in each over the
-// queries that may see one of the keys, 64 at a time. Warp w has 16 keys, those from 16·(w%4) on, and half
-// of each tile of queries, that of w/4; the halves' sums are added at the end, in order. Blocks of
-// 128 keys would leave half an L4 idle: a model of 1.5B has two key-value heads.
+// A block takes 64 keys of one key-value head and goes over query heads of it in order, and in each over the
+// queries that may see one of the keys, 64 at a time. A warp has 16·M keys and half of each tile of queries; the
+// halves' sums are added at the end, in order. Blocks of 128 keys would leave half an L4 idle: a model of 1.5B has
+// two key-value heads.
+//
+// Where even so there would be few blocks (device.AttentionParts), a block has only some of the query heads, a
+// part, and leaves its sums in fp32 to the kernel below.
 //
 // Scores are computed transposed, keys by queries: so they are left operands of DV += Pᵀ·DOut and
 // DK += DSᵀ·Q as they are. FLOPs: 8·D a score, four products; with the pass for DQ seven, where five would do
 // if one pass could add to DQ in whatever order its blocks come, that is, with atomics. Bytes: K, V, DK and DV
-// once; Q and DOut once a block, from L2: 128 FLOPs a byte. The tensor cores are the limit.
+// once, with parts K and V once a part and 8 bytes of sums for each number of DK and DV and part; Q and DOut once
+// a block, from L2: 128 FLOPs a byte.
 //
-// Shared memory 768·D + 1536 bytes (49.5 KB, 97.5 KB): keys and values stay there and are read again for each
-// tile of queries, as a warp's sums alone take D registers a lane. Registers at most 255: one block a
-// multiprocessor.
+// Shared memory 768·D + 1024 bytes (49 KB, 97 KB): keys and values stay there and are read again for each
+// tile of queries, as a warp's sums alone take M·D registers a lane. With the 1 KB that the system takes of each
+// block, two of D=64 are just the 100 KB of an L4's multiprocessor; so starts are read from L1. Registers at most
+// 255: two blocks of 4 warps for D=64, one of 8 for D=128.
 template <int D> __device__ __forceinline__ void backward_kv(const AttentionBackwardArgs &a) {
-  extern __shared__ uint4 shared[];
+  constexpr int M = tall<D>, HALF = threads<D> / 2; // threads that share half of a tile of queries
+  extern __shared__ __align__(1024) uint4 shared[];
   const u32 keys = shared_address(shared), values = keys + tile_bytes<D>, stages = values + tile_bytes<D>;
-  float *const numbers = reinterpret_cast<float *>(shared) + 6 * tile_bytes<D> / 4; // of two stages: LSE, D, start
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = warp / 4;
-  const int kv_head = blockIdx.x, group = a.heads / a.kv_heads, block = blockIdx.z * TILE;
-  const i64 first = i64(blockIdx.y) * a.seq_len;
-  const i64 q_stride = i64(a.heads) * D, kv_stride = i64(a.kv_heads) * D;
-  const int *start = a.start + first;
-  copy_tile<D, TILE>(keys, a.k + (first + block) * kv_stride + kv_head * D, kv_stride, a.seq_len - block);
-  copy_tile<D, TILE>(values, a.v + (first + block) * kv_stride + kv_head * D, kv_stride, a.seq_len - block);
+  float *const numbers = reinterpret_cast<float *>(shared) + 6 * tile_bytes<D> / 4; // of two stages: LSE, D
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = threadIdx.x / HALF;
+  const int group = a.heads / a.kv_heads, block = blockIdx.z * TILE;
+  const int kv_head = blockIdx.x / a.parts, first_head = kv_head * group + blockIdx.x % a.parts * a.per;
+  const int end_head = min(first_head + a.per, (kv_head + 1) * group);
+  const int first = blockIdx.y * a.seq_len, q_stride = a.heads * D, kv_stride = a.kv_heads * D;
+  copy_tile<D, TILE>(keys, a.k + i64(first + block) * kv_stride + kv_head * D, kv_stride, a.seq_len - block);
+  copy_tile<D, TILE>(values, a.v + i64(first + block) * kv_stride + kv_head * D, kv_stride, a.seq_len - block);
 
   auto fetch = [&](int stage, int head, int tile) {
-    const i64 row = first + tile * TILE;
+    const int row = first + tile * TILE;
     const int present = a.seq_len - tile * TILE;
     const u32 to = stages + stage * 2 * tile_bytes<D>;
-    copy_tile<D, TILE>(to, a.q + row * q_stride + head * D, q_stride, present);
-    copy_tile<D, TILE>(to + tile_bytes<D>, a.dout + row * q_stride + head * D, q_stride, present);
+    copy_tile<D, TILE>(to, a.q + i64(row) * q_stride + head * D, q_stride, present);
+    copy_tile<D, TILE>(to + tile_bytes<D>, a.dout + i64(row) * q_stride + head * D, q_stride, present);
     const int what = threadIdx.x / TILE, r = threadIdx.x % TILE;
-    if (what < 3) {
-      const i64 at = row + (r < present ? r : 0), of_head = at * a.heads + head;
-      const void *from = a.start + at;
-      if (what == 0) from = a.lse + of_head;
-      if (what == 1) from = a.d + of_head;
-      copy_4(shared_address(numbers + (stage * 3 + what) * TILE + r), from, r < present);
+    if (what < 2) {
+      const i64 at = i64(row + (r < present ? r : 0)) * a.heads + head;
+      copy_4(shared_address(numbers + (stage * 2 + what) * TILE + r), (what == 0 ? a.lse : a.d) + at, r < present);
     }
     commit();
   };
@@ -364,15 +438,15 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
   // The walk: query heads in order, in each the tiles of queries that see a key. Tiles are looked at 32 at a
   // time, which gives a bit each.
   const int least_tile = block / TILE, last_tile = (a.seq_len - 1) / TILE;
-  int head = kv_head * group, base = least_tile, tile = 0;
+  int head = first_head, base = least_tile, tile = 0;
   auto look = [&]() {
     u32 bits = 0;
     const int n = min(32, last_tile - base + 1);
 #pragma unroll 4
     for (int b = 0; b < n; b++) {
       const int r = (base + b) * TILE + lane;
-      const bool one = r < a.seq_len && start[r] < block + TILE;
-      const bool other = r + 32 < a.seq_len && start[r + 32] < block + TILE;
+      const bool one = r < a.seq_len && a.start[first + r] < block + TILE;
+      const bool other = r + 32 < a.seq_len && a.start[first + r + 32] < block + TILE;
       if (__any_sync(0xffffffffu, one || other)) bits |= 1u << b;
     }
     return bits;
@@ -383,7 +457,7 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
       base += 32;
       if (base > last_tile) {
         base = least_tile;
-        if (++head == (kv_head + 1) * group) return false;
+        if (++head == end_head) return false;
       }
       bits = look();
     }
@@ -393,10 +467,10 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
     return true;
   };
 
-  float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+  float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
   const float scale = a.scale * LOG2E;
-  const int row = warp % 4 * 16; // of the warp's keys in their tile
-  next();                        // the keys' own queries are always there
+  const int row = warp % (HALF / 32) * (16 * M); // of the warp's keys in their tile
+  next();                                        // the keys' own queries are always there
   fetch(0, head, tile);
   for (int stage = 0;; stage ^= 1) {
     const int query = tile * TILE + half * 32; // the warp's first
@@ -405,59 +479,90 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
     const bool more = next();
     if (more) fetch(stage ^ 1, head, tile);
     if (query < a.seq_len && query + 31 >= block + row) {
-      const u32 queries = stages + stage * 2 * tile_bytes<D>, douts = queries + tile_bytes<D>;
-      const float *lse = numbers + stage * 3 * TILE + half * 32, *d = lse + TILE;
-      const int *starts = reinterpret_cast<const int *>(d + TILE);
-      float p[4][4] = {}, ds[4][4] = {};
+      const u32 tiles = stages + stage * 2 * tile_bytes<D>;
+      const u32 queries = tiles + lane_columns<D>(), query_rows = tiles + lane_rows<D>();
+      const u32 own = here(keys + lane_rows<D>() + row * (2 * D));
+      const float *lse = numbers + stage * 2 * TILE + half * 32, *d = lse + TILE;
+      float p[M][4][4] = {}, ds[M][4][4] = {};
 #pragma unroll
       for (int i = 0; i < D / 16; i++) {
-        u32 x[4];
-        left<D>(x, keys, row, i);
+        u32 x[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) left<D>(x[m], own, 16 * m, i);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
           u32 b[4];
           right<D>(b, queries, half * 32 + 16 * n, i);
-          multiply_add(p[2 * n], x, b[0], b[1]);
-          multiply_add(p[2 * n + 1], x, b[2], b[3]);
+#pragma unroll
+          for (int m = 0; m < M; m++) {
+            multiply_add(p[m][2 * n], x[m], b[0], b[1]);
+            multiply_add(p[m][2 * n + 1], x[m], b[2], b[3]);
+          }
+        }
+      }
+      u32 seen = 0; // a bit for each score
+#pragma unroll
+      for (int j = 0; j < 8; j++) { // the lane's queries
+        const int q = query + j / 2 * 8 + lane % 4 * 2 + j % 2, from = q < a.seq_len ? a.start[first + q] : a.seq_len;
+#pragma unroll
+        for (int i = 0; i < 2 * M; i++) { // its keys
+          const int key = block + row + lane / 4 + 8 * i;
+          if (from <= key && key <= q) seen |= 1u << (8 * i + j);
         }
       }
 #pragma unroll
       for (int n = 0; n < 4; n++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const int j = 8 * n + lane % 4 * 2 + e % 2, key = block + row + lane / 4 + e / 2 * 8;
-          const bool sees = starts[j] <= key && key <= query + j && query + j < a.seq_len;
-          p[n][e] = sees ? power_of_2(p[n][e] * scale - lse[j] * LOG2E) : 0.0f;
+        for (int e = 0; e < 2; e++) {
+          const float less = lse[8 * n + lane % 4 * 2 + e] * LOG2E;
+#pragma unroll
+          for (int i = 0; i < 2 * M; i++) {
+            float &x = p[i / 2][n][i % 2 * 2 + e];
+            x = seen >> (8 * i + 2 * n + e) & 1 ? power_of_2(fmaf(x, scale, -less)) : 0.0f;
+          }
         }
       }
 #pragma unroll
       for (int n = 0; n < 2; n++) {
-        u32 x[4];
-        as_left(x, p[2 * n], p[2 * n + 1]);
-        add_product<D>(dv, x, douts, half * 32 + 16 * n);
-      }
+        u32 x[M][4];
 #pragma unroll
+        for (int m = 0; m < M; m++) as_left(x[m], p[m][2 * n], p[m][2 * n + 1]);
+        add_product<D, M>(dv, x, query_rows + tile_bytes<D>, half * 32 + 16 * n);
+      }
+#pragma unroll 2 // all four would cost spills
       for (int i = 0; i < D / 16; i++) {
-        u32 x[4];
-        left<D>(x, values, row, i);
+        u32 x[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) left<D>(x[m], own + tile_bytes<D>, 16 * m, i);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
           u32 b[4];
-          right<D>(b, douts, half * 32 + 16 * n, i);
-          multiply_add(ds[2 * n], x, b[0], b[1]);
-          multiply_add(ds[2 * n + 1], x, b[2], b[3]);
+          right<D>(b, queries + tile_bytes<D>, half * 32 + 16 * n, i);
+#pragma unroll
+          for (int m = 0; m < M; m++) {
+            multiply_add(ds[m][2 * n], x[m], b[0], b[1]);
+            multiply_add(ds[m][2 * n + 1], x[m], b[2], b[3]);
+          }
         }
       }
 #pragma unroll
       for (int n = 0; n < 4; n++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) ds[n][e] = p[n][e] * (ds[n][e] - d[8 * n + lane % 4 * 2 + e % 2]);
+        for (int e = 0; e < 2; e++) {
+          const float less = d[8 * n + lane % 4 * 2 + e];
+#pragma unroll
+          for (int i = 0; i < 2 * M; i++) {
+            float &x = ds[i / 2][n][i % 2 * 2 + e];
+            x = p[i / 2][n][i % 2 * 2 + e] * (x - less);
+          }
+        }
       }
 #pragma unroll
       for (int n = 0; n < 2; n++) {
-        u32 x[4];
-        as_left(x, ds[2 * n], ds[2 * n + 1]);
-        add_product<D>(dk, x, queries, half * 32 + 16 * n);
+        u32 x[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) as_left(x[m], ds[m][2 * n], ds[m][2 * n + 1]);
+        add_product<D, M>(dk, x, query_rows, half * 32 + 16 * n);
       }
     }
     if (!more) break;
@@ -465,26 +570,75 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
 
   // The second half gives its DK away and takes the first half's DV.
   float *const sums = reinterpret_cast<float *>(shared);
-  const int thread = threadIdx.x % 128;
+  const int thread = threadIdx.x % HALF;
   __syncthreads();
 #pragma unroll
-  for (int n = 0; n < D / 8; n++) {
+  for (int m = 0; m < M; m++) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) sums[((half * (D / 8) + n) * 4 + e) * 128 + thread] = half ? dk[n][e] : dv[n][e];
-  }
-  __syncthreads();
+    for (int n = 0; n < D / 8; n++) {
 #pragma unroll
-  for (int n = 0; n < D / 8; n++) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const float other = sums[(((1 - half) * (D / 8) + n) * 4 + e) * 128 + thread];
-      dk[n][e] = half ? other + dv[n][e] : dk[n][e] + other;
+      for (int e = 0; e < 4; e++) {
+        sums[(((half * M + m) * (D / 8) + n) * 4 + e) * HALF + thread] = half ? dk[m][n][e] : dv[m][n][e];
+      }
     }
   }
-  bf16 *const to = (half ? a.dv : a.dk) + (first + block + row) * kv_stride + kv_head * D;
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const float other = sums[((((1 - half) * M + m) * (D / 8) + n) * 4 + e) * HALF + thread];
+        dk[m][n][e] = half ? other + dv[m][n][e] : dk[m][n][e] + other;
+      }
+    }
+  }
+  const u32 of = here(blockIdx.x); // asked again, not kept
+  const i64 to = i64(first + block + row) * kv_stride + of / a.parts * D;
+  const int present = a.seq_len - block - row;
+  if (a.sums != nullptr) { // whole sectors of 32 bytes, as four lanes have eight neighbouring numbers
+    float *const part_sums = a.sums + (of % a.parts * 2 + half) * (a.rows * kv_stride) + to;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {
+        const int r = 16 * m + lane / 4 + 4 * e;
+        if (r >= present) continue;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+          const float two[2] = {dk[m][n][e], dk[m][n][e + 1]};
+          store(part_sums + i64(r) * kv_stride + 8 * n, lane % 4, two);
+        }
+      }
+    }
+    return;
+  }
   const float last_scale = half ? 1.0f : a.scale;
-  write_rows<D>(to, kv_stride, a.seq_len - block - row, dk, last_scale, last_scale,
-                shared + 4 * tile_bytes<D> / 16 + warp * (16 * D / 8));
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    write_rows<D>((half ? a.dv : a.dk) + to + i64(16 * m) * kv_stride, kv_stride, present - 16 * m, dk[m], last_scale, last_scale,
+                  shared + 4 * tile_bytes<D> / 16 + (warp * M + m) * (16 * D / 8));
+  }
+}
+
+// backward_sum adds the parts' sums in order: a thread has four numbers of DK or DV. It reads 4 bytes for each and
+// part, which L2 may still hold, and writes 2: bound by memory.
+template <int D> __device__ __forceinline__ void backward_sum(const AttentionBackwardArgs &a) {
+  const i64 n = a.rows * a.kv_heads * (D / 4), i = i64(blockIdx.x) * SUM_THREADS + threadIdx.x;
+  if (i >= n) return;
+  float sum[4] = {};
+#pragma unroll 4
+  for (int part = 0; part < a.parts; part++) {
+    float x[4];
+    load(x, a.sums, (part * 2 + i64(blockIdx.y)) * n + i);
+#pragma unroll
+    for (int k = 0; k < 4; k++) sum[k] += x[k];
+  }
+  const float scale = blockIdx.y == 0 ? a.scale : 1.0f;
+#pragma unroll
+  for (int k = 0; k < 4; k++) sum[k] *= scale;
+  store(blockIdx.y == 0 ? a.dk : a.dv, i, sum);
 }
 
 // ---- backward: DQ, by blocks of queries
@@ -492,36 +646,40 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
 // As the forward, with DOut beside the queries in registers, and half a tile of keys at a time to leave room
 // for them. FLOPs: 6·D a score, three products. Bytes as the forward's, and DOut, DQ, LSE and D once.
 //
-// Shared memory 512·D bytes (32 KB, 64 KB). Registers: D=64 at most 128, so that two blocks run on a
-// multiprocessor; D=128 at most 255, one block.
+// Shared memory 512·D bytes (32 KB, 64 KB). Registers at most 255: two blocks of 4 warps on a multiprocessor for
+// D=64, one of 8 for D=128.
 template <int D> __device__ __forceinline__ void backward_q(const AttentionBackwardArgs &a) {
-  extern __shared__ uint4 shared[];
+  constexpr int M = tall<D>;
+  extern __shared__ __align__(1024) uint4 shared[];
   const u32 stages = shared_address(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int head = blockIdx.x, block = (gridDim.z - 1 - blockIdx.z) * ROWS; // the longest first
   const i64 first = i64(blockIdx.y) * a.seq_len;
-  const i64 q_stride = i64(a.heads) * D, kv_stride = i64(a.kv_heads) * D;
+  const int q_stride = a.heads * D, kv_stride = a.kv_heads * D;
   const bf16 *k = a.k + first * kv_stride + head / (a.heads / a.kv_heads) * D;
   const bf16 *v = a.v + first * kv_stride + head / (a.heads / a.kv_heads) * D;
   const i64 at = (first + block) * q_stride + head * D;
   copy_tile<D, ROWS>(stages, a.q + at, q_stride, a.seq_len - block);
   copy_tile<D, ROWS>(stages + 2 * tile_bytes<D>, a.dout + at, q_stride, a.seq_len - block);
   commit();
-  const Rows rows(a.start + first, block, a.seq_len);
-  float lse[2], d[2];
+  const Rows<M> rows(a.start + first, block, a.seq_len);
+  float lse[2 * M], d[2 * M];
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2 * M; i++) {
     const i64 at = (first + min(rows.row[i], a.seq_len - 1)) * a.heads + head;
     lse[i] = a.lse[at] * LOG2E;
     d[i] = a.d[at];
   }
   wait_but<0>();
   __syncthreads();
-  u32 q[D / 16][4], dout[D / 16][4];
+  u32 q[D / 16][M][4], dout[D / 16][M][4];
 #pragma unroll
   for (int i = 0; i < D / 16; i++) {
-    left<D>(q[i], stages, warp * 16, i);
-    left<D>(dout[i], stages + 2 * tile_bytes<D>, warp * 16, i);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      left<D>(q[i][m], stages + lane_rows<D>(), (warp * M + m) * 16, i);
+      left<D>(dout[i][m], stages + 2 * tile_bytes<D> + lane_rows<D>(), (warp * M + m) * 16, i);
+    }
   }
   __syncthreads();
 
@@ -532,7 +690,7 @@ template <int D> __device__ __forceinline__ void backward_q(const AttentionBackw
     copy_tile<D, TILE>(to + tile_bytes<D>, v + at, kv_stride, a.seq_len - tile * TILE);
     commit();
   };
-  float dq[D / 8][4] = {};
+  float dq[M][D / 8][4] = {};
   const float scale = a.scale * LOG2E;
   const int last = (min(block + ROWS, a.seq_len) - 1) / TILE;
   int tile = rows.from / TILE, stage = 0;
@@ -541,57 +699,75 @@ template <int D> __device__ __forceinline__ void backward_q(const AttentionBackw
     wait_but<0>();
     __syncthreads();
     if (tile < last) fetch(stage ^ 1, tile + 1);
-    const u32 keys = stages + stage * 2 * tile_bytes<D>, values = keys + tile_bytes<D>;
+    const u32 tiles = stages + stage * 2 * tile_bytes<D>;
+    const u32 keys = tiles + lane_columns<D>(), values = keys + tile_bytes<D>, key_rows = tiles + lane_rows<D>();
 #pragma unroll 1
     for (int half = 0; half < TILE; half += 32) {
       const int key = tile * TILE + half;
       if (!rows.sees(key, 32)) continue;
-      float p[4][4] = {}, ds[4][4] = {};
+      float p[M][4][4] = {}, ds[M][4][4] = {};
 #pragma unroll
       for (int i = 0; i < D / 16; i++) {
 #pragma unroll
         for (int n = 0; n < 2; n++) {
           u32 b[4];
           right<D>(b, keys, half + 16 * n, i);
-          multiply_add(p[2 * n], q[i], b[0], b[1]);
-          multiply_add(p[2 * n + 1], q[i], b[2], b[3]);
+#pragma unroll
+          for (int m = 0; m < M; m++) {
+            multiply_add(p[m][2 * n], q[i][m], b[0], b[1]);
+            multiply_add(p[m][2 * n + 1], q[i][m], b[2], b[3]);
+          }
           right<D>(b, values, half + 16 * n, i);
-          multiply_add(ds[2 * n], dout[i], b[0], b[1]);
-          multiply_add(ds[2 * n + 1], dout[i], b[2], b[3]);
+#pragma unroll
+          for (int m = 0; m < M; m++) {
+            multiply_add(ds[m][2 * n], dout[i][m], b[0], b[1]);
+            multiply_add(ds[m][2 * n + 1], dout[i][m], b[2], b[3]);
+          }
         }
       }
       const bool all = rows.sees_all(key, 32);
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
+      for (int i = 0; i < 2 * M; i++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const bool hidden = !all && rows.hides(e / 2, key + 8 * n + lane % 4 * 2 + e % 2);
-          const float x = hidden ? 0.0f : power_of_2(p[n][e] * scale - lse[e / 2]);
-          ds[n][e] = x * (ds[n][e] - d[e / 2]);
+        for (int n = 0; n < 4; n++) {
+#pragma unroll
+          for (int e = 0; e < 2; e++) {
+            const bool hidden = !all && rows.hides(i, key + 8 * n + lane % 4 * 2 + e);
+            const float x = hidden ? 0.0f : power_of_2(fmaf(p[i / 2][n][i % 2 * 2 + e], scale, -lse[i]));
+            float &y = ds[i / 2][n][i % 2 * 2 + e];
+            y = x * (y - d[i]);
+          }
         }
       }
 #pragma unroll
       for (int n = 0; n < 2; n++) {
-        u32 x[4];
-        as_left(x, ds[2 * n], ds[2 * n + 1]);
-        add_product<D>(dq, x, keys, half + 16 * n);
+        u32 x[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) as_left(x[m], ds[m][2 * n], ds[m][2 * n + 1]);
+        add_product<D, M>(dq, x, key_rows, half + 16 * n);
       }
     }
   }
   __syncthreads(); // all are done with the tiles
-  write_rows<D>(a.dq + (first + rows.first) * q_stride + head * D, q_stride, a.seq_len - rows.first, dq, a.scale,
-                a.scale, shared + warp * (16 * D / 8));
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    const int row = rows.first + 16 * m;
+    write_rows<D>(a.dq + (first + row) * q_stride + head * D, q_stride, a.seq_len - row, dq[m], a.scale, a.scale,
+                  shared + (warp * M + m) * (16 * D / 8));
+  }
 }
 
 #define KERNELS(D)                                                                                         \
-  extern "C" __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)                                   \
+  extern "C" __global__ void __launch_bounds__(threads<D>, D == 64 ? 2 : 1)                                \
   attention_h##D##_bf16(const AttentionArgs a) { forward<D>(a); }                                          \
-  extern "C" __global__ void __launch_bounds__(THREADS, 6)                                                 \
+  extern "C" __global__ void __launch_bounds__(D_THREADS, 6)                                               \
   attention_backward_d_h##D##_bf16(const AttentionBackwardArgs a) { backward_d<D>(a); }                    \
-  extern "C" __global__ void __launch_bounds__(THREADS, D == 64 ? 2 : 1)                                   \
+  extern "C" __global__ void __launch_bounds__(threads<D>, D == 64 ? 2 : 1)                                \
   attention_backward_q_h##D##_bf16(const AttentionBackwardArgs a) { backward_q<D>(a); }                    \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                 \
-  attention_backward_kv_h##D##_bf16(const AttentionBackwardArgs a) { backward_kv<D>(a); }
+  extern "C" __global__ void __launch_bounds__(threads<D>, D == 64 ? 2 : 1)                                \
+  attention_backward_kv_h##D##_bf16(const AttentionBackwardArgs a) { backward_kv<D>(a); }                  \
+  extern "C" __global__ void __launch_bounds__(SUM_THREADS, 6)                                             \
+  attention_backward_sum_h##D##_bf16(const AttentionBackwardArgs a) { backward_sum<D>(a); }
 
 KERNELS(64)
 KERNELS(128)

@@ -24,9 +24,11 @@ struct AttentionBackwardArgs {
   const float *lse;
   const float *dout;
   float *d;
+  float *sums; // absent
   float *dq, *dk, *dv;
   i64 rows; // of all sequences
   int seq_len, heads, kv_heads;
+  int parts, per; // 1, and all query heads of a key-value head
   float scale;
 };
 

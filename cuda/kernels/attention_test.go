@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +36,9 @@ var attentionShapes = map[string]attentionShape{
 	"starts that go back":                        {device.BF16, 1, 150, 2, 1, 64, func(i int) int { return i % 3 * i / 3 }},
 	"every token a document":                     {device.BF16, 1, 66, 1, 1, 64, func(i int) int { return i }},
 	"more tiles than are looked at together":     {device.BF16, 1, 33*64 + 1, 1, 1, 64, documentsOf(63)},
+	"a group in uneven parts":                    {device.BF16, 4, 70, 7, 1, 64, documentsOf(41)},
+	"a group in parts, head 128":                 {device.BF16, 2, 66, 6, 1, 128, documentsOf(33)},
+	"work enough without parts":                  {device.BF16, 64, 2, 4, 2, 64, one},
 	"fp32, one token":                            {device.F32, 2, 1, 2, 1, 128, one},
 	"fp32, seven heads on one":                   {device.F32, 1, 33, 7, 1, 64, documentsOf(10)},
 	"fp32, heads of their own, starts that jump": {device.F32, 2, 19, 2, 2, 128, func(i int) int { return i % 3 * i / 3 }},
@@ -54,7 +58,7 @@ func (s attentionShape) operations(m optest.Memory) (*device.Attention, *device.
 	}
 	return f, &device.AttentionBackward{
 		Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE,
-		DOut: m.Normal(s.typ, q, 0, 1), D: m.Blank(device.F32, rows*s.heads),
+		DOut: m.Normal(s.typ, q, 0, 1), D: m.Blank(device.F32, rows*s.heads), Parts: m.Parts(f),
 		DQ: m.Blank(s.typ, q), DK: m.Blank(s.typ, k), DV: m.Blank(s.typ, k),
 		Seqs: s.seqs, SeqLen: s.seqLen, Heads: s.heads, KVHeads: s.kvHeads, HeadSize: s.size, Scale: f.Scale,
 	}
@@ -74,6 +78,34 @@ func TestAttentionIsRightWhereTilesEndAndDocumentsBegin(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A product and an addition that are not rounded by themselves may be fused by whoever compiles PTX for a device. Of
+// a score that stays the greatest it would be the rest of a rounding that is left, instead of 0, and sums would be
+// shrunk by a little more or less than 1 at each tile.
+func TestNoCompilerMayFuseWhatAttentionComputes(t *testing.T) {
+	product := regexp.MustCompile(`^\s*(?:@!?%p\d+ )?mul(?:\.ftz)?\.f32\s+(%f\d+),`)
+	sum := regexp.MustCompile(`^\s*(?:@!?%p\d+ )?(?:add|sub)(?:\.ftz)?\.f32\s+%f\d+, (%f\d+), (%f\d+);`)
+	fusible := func(text string) (found []string) {
+		products := map[string]bool{}
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, ".visible .entry ") {
+				clear(products)
+			}
+			if m := product.FindStringSubmatch(line); m != nil {
+				products[m[1]] = true
+			} else if m := sum.FindStringSubmatch(line); m != nil && (products[m[1]] || products[m[2]]) {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+		return found
+	}
+	if found := fusible("mul.f32 \t%f3, %f1, %f2;\nadd.f32 \t%f4, %f1, %f2;\n@%p1 sub.f32 \t%f5, %f4, %f3;\nadd.rn.f32 \t%f6, %f3, %f1;\n"); len(found) != 1 {
+		t.Errorf("found %q", found)
+	}
+	if found := fusible(PTX("attention")); len(found) > 0 {
+		t.Errorf("%d sums, such as %q", len(found), found[0])
 	}
 }
 

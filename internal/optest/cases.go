@@ -207,9 +207,18 @@ func (g generator) attentionBackward() device.Op {
 	q, k := int(f.Q.Len), int(f.K.Len)
 	return &device.AttentionBackward{
 		Q: f.Q, K: f.K, V: f.V, Start: f.Start, Out: f.Out, LSE: f.LSE, DOut: g.normal(q),
-		D: g.Blank(g.stat, int(f.LSE.Len)), DQ: g.out(q), DK: g.out(k), DV: g.out(k),
+		D: g.Blank(g.stat, int(f.LSE.Len)), Parts: g.Parts(f), DQ: g.out(q), DK: g.out(k), DV: g.out(k),
 		Seqs: f.Seqs, SeqLen: f.SeqLen, Heads: f.Heads, KVHeads: f.KVHeads, HeadSize: f.HeadSize, Scale: f.Scale,
 	}
+}
+
+// Parts returns what the backward of f needs of that name.
+func (m Memory) Parts(f *device.Attention) device.Tensor {
+	parts := device.AttentionParts(f.Q.Type, f.Seqs, f.SeqLen, f.Heads, f.KVHeads)
+	if parts == 1 {
+		return device.Tensor{}
+	}
+	return m.Blank(device.F32, parts*2*int(f.K.Len))
 }
 
 func (g generator) attentionDecode() device.Op {
