@@ -41,6 +41,7 @@ func inBLAS(call string, f func(m *Machine) error) Status {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.count(call)
 	err := f(m)
 	if err != nil {
 		m.refuse(call, err)
@@ -78,7 +79,7 @@ func (m *Machine) newBLAS() (*blas, error) {
 	if err != nil {
 		return nil, declineFor(BLASInternalError, err)
 	}
-	d.used += d.BLAS
+	d.take(d.BLAS)
 	h := &blas{ctx: c, handle: m.handle(kindBLAS), cores: k}
 	h.name = fmt.Sprintf("cuBLAS handle %d", number(h.handle))
 	m.blas[h.handle] = h

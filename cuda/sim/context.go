@@ -32,6 +32,7 @@ func inDriver(call string, f func(m *Machine) error) Result {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.count(call)
 	err := f(m)
 	result := resultOf(err)
 	if err != nil && result != NotReady {
@@ -140,7 +141,7 @@ func (d *device) retain() *context {
 	if c.retained++; c.retained == 1 {
 		c.last = map[*stream]<-chan struct{}{}
 		c.fault.Store(nil)
-		d.used += d.Taken
+		d.take(d.Taken)
 	}
 	return c
 }

@@ -21,7 +21,7 @@ func (c *context) alloc(n uint64) (*allocation, error) {
 	if free := d.Memory - d.used; n > free || d.counted(n) > free {
 		return nil, refuse(OutOfMemory, "%d bytes of the %d that are free, of %d", n, free, d.Memory)
 	}
-	d.used += d.counted(n)
+	d.take(d.counted(n))
 	return d.space.alloc(c, n), nil
 }
 

@@ -5,10 +5,12 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gofsdp/gofsdp/cuda/sim/ptx"
@@ -93,7 +95,38 @@ type device struct {
 	number int
 	space  space
 	used   uint64
+	most   uint64 // that was ever used
+	calls  map[string]int
 	ctx    *context
+}
+
+// take counts memory as used.
+func (d *device) take(n uint64) {
+	d.used += n
+	d.most = max(d.most, d.used)
+}
+
+// Memory returns how many bytes of a device are used, and the most that ever were.
+func (m *Machine) Memory(device int) (used, most uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.devices[device]
+	return d.used, d.most
+}
+
+// Calls returns how often each function was called so far in the context of a device, refused calls
+// included: of the driver, of cuBLAS and of NCCL.
+func (m *Machine) Calls(device int) map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.devices[device].calls)
+}
+
+// count notes a call for the device whose context is current.
+func (m *Machine) count(call string) {
+	if c := m.current[syscall.Gettid()]; c != nil {
+		c.device.calls[call]++
+	}
 }
 
 // running is the machine that the table's functions act on.
@@ -119,7 +152,7 @@ func Start(c Config) (*Machine, error) {
 		blas:      map[uintptr]*blas{},
 	}
 	for n, d := range c.Devices {
-		own := &device{Device: d, number: n}
+		own := &device{Device: d, number: n, calls: map[string]int{}}
 		own.space.next = deviceBase + uint64(n)<<deviceBits
 		own.ctx = &context{m: m, device: own, handle: m.handle(kindContext)}
 		m.contexts[own.ctx.handle] = own.ctx

@@ -48,6 +48,32 @@ func TestMemoryRunsOut(t *testing.T) {
 	r.want(r.MemGetInfo(&free, nil), sim.InvalidValue)
 }
 
+func TestMemoryAndCallsOfEachDeviceAreCounted(t *testing.T) {
+	d := small()
+	d.Taken = 4 << 20
+	r := ready(t, sim.Config{Devices: []sim.Device{d, d}})
+	a := r.alloc(1000)
+	r.enter(1)
+	r.ok(r.MemFree(r.alloc(1 << 20)))
+	r.enter(0)
+	r.alloc(1)
+	r.want(r.MemAlloc(nil, 1), sim.InvalidValue)
+	r.ok(r.MemFree(a))
+	for n, want := range [][2]uint64{{4<<20 + 512, 4<<20 + 1536}, {4 << 20, 5 << 20}} {
+		if used, most := r.m.Memory(n); used != want[0] || most != want[1] {
+			t.Errorf("device %d: %d bytes are used, %d at the most, want %d", n, used, most, want)
+		}
+	}
+	for n, want := range []map[string]int{{"cuMemAlloc": 3, "cuMemFree": 1}, {"cuMemAlloc": 1, "cuMemFree": 1}} {
+		got := r.m.Calls(n)
+		for call, times := range want {
+			if got[call] != times {
+				t.Errorf("device %d: %s was called %d times, want %d", n, call, got[call], times)
+			}
+		}
+	}
+}
+
 func TestAllocationsStandApart(t *testing.T) {
 	r := ready(t, sim.Config{})
 	var all []uint64

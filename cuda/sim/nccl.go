@@ -160,6 +160,7 @@ func inNCCL(call string, f func(m *Machine) error) NCCLResult {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.count(call)
 	err := f(m)
 	var r *ncclRefusal
 	switch {
