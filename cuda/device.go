@@ -104,6 +104,9 @@ func New(d *Driver, o Options) (device.Device, error) {
 
 func (g *gpu) Info() device.Info { return g.info }
 
+// Runs says what of an operation the device cannot do, nil where it can: before the operands have memory.
+func (g *gpu) Runs(op device.Op) error { return Runs(op) }
+
 // serve is the thread. It ends with the goroutine, since it stays locked, and so the context is current
 // nowhere afterwards.
 func (g *gpu) serve() {
@@ -370,6 +373,9 @@ func (g *gpu) shut() (first error) {
 			first = err
 		}
 	}
+	if err := g.forget(); first == nil {
+		first = err
+	}
 	for _, s := range g.streams {
 		if err := s.blas.close(g); first == nil {
 			first = err
@@ -388,9 +394,6 @@ func (g *gpu) shut() (first error) {
 	}
 	if g.filling != nil {
 		keep(C.call_cuStreamDestroy(table, g.filling), "cuStreamDestroy")
-	}
-	if err := g.forget(); first == nil {
-		first = err
 	}
 	for _, m := range g.modules {
 		keep(C.call_cuModuleUnload(table, m), "cuModuleUnload")

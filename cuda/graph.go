@@ -173,15 +173,14 @@ func (l *graph) capture(s *stream, ops []device.Op) error {
 	return err
 }
 
-// destroy lets go of the graph. It may be under way, so the device is waited for.
+// destroy lets go of the graph. One that is under way runs to its end, and is freed then (CUDA driver API
+// reference, cuGraphExecDestroy): nobody waits here, where what the GPU does may come after a collective that
+// hangs.
 func (l *graph) destroy(g *gpu) error {
 	if l.exec == nil {
 		return nil
 	}
-	err := g.failed(C.call_cuCtxSynchronize(g.driver.table), "cuCtxSynchronize")
-	if r := C.call_cuGraphExecDestroy(g.driver.table, l.exec); err == nil {
-		err = g.failed(r, "cuGraphExecDestroy")
-	}
+	err := g.failed(C.call_cuGraphExecDestroy(g.driver.table, l.exec), "cuGraphExecDestroy")
 	l.exec = nil
 	return err
 }

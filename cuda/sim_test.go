@@ -20,7 +20,14 @@ import (
 
 // simulated returns the GPUs of a simulated machine. At the end they are closed, and nothing may be left
 // or have gone wrong.
-func simulated(t *testing.T, gpus int, c sim.Config, o cuda.Options) (devices []device.Device) {
+func simulated(t *testing.T, gpus int, c sim.Config, o cuda.Options) []device.Device {
+	t.Helper()
+	_, devices := simulatedMachine(t, gpus, c, o)
+	return devices
+}
+
+// simulatedMachine also returns the machine.
+func simulatedMachine(t *testing.T, gpus int, c sim.Config, o cuda.Options) (m *sim.Machine, devices []device.Device) {
 	t.Helper()
 	for range gpus {
 		c.Devices = append(c.Devices, sim.L4())
@@ -56,7 +63,7 @@ func simulated(t *testing.T, gpus int, c sim.Config, o cuda.Options) (devices []
 		})
 		devices = append(devices, d)
 	}
-	return devices
+	return m, devices
 }
 
 // moved gives an operation memory on the device and returns it, with what brings its operands there and
@@ -279,6 +286,52 @@ func TestAGraphDoesWhatItsOperationsDoOnTheSimulatedGPU(t *testing.T) {
 		if got := back.F32(); got[0] != float32(turn+1) || got[n-1] != float32(turn+1) {
 			t.Fatalf("turn %d: %v and %v", turn, got[0], got[n-1])
 		}
+	}
+}
+
+// TestAGraphIsLetGoOfWhileTheGPUIsBusy frees a buffer, with which all graphs go, while one of them cannot begin, as
+// behind a collective that hangs. What is under way still ends.
+func TestAGraphIsLetGoOfWhileTheGPUIsBusy(t *testing.T) {
+	machine, devices := simulatedMachine(t, 1, sim.Config{}, cuda.Options{Graphs: true})
+	d := devices[0]
+	const n = 1000
+	b, err := d.Alloc(8*n, device.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := d.Alloc(8, device.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := d.Alloc(4*n, device.Pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := func(i int64) device.Tensor { return b.In(device.F32, 4*n*i, n) }
+	s := d.NewStream("compute")
+	s.Launch(&device.Fill{Dst: x(1), N: n, Value: 1})
+	ops := []device.Op{
+		&device.ReduceSum{Srcs: []device.Tensor{x(0), x(1)}, Dst: x(0), N: n},
+		&device.Copy{Src: x(0), Dst: host.In(device.F32, 0, n), N: n},
+	}
+	for range 3 {
+		launchAll(s, ops)
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	release := machine.Hold()
+	launchAll(s, ops)
+	if err := d.Free(other); err != nil {
+		t.Error(err)
+	}
+	release()
+	launchAll(s, ops)
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if got := host.In(device.F32, 0, n).F32(); got[0] != 5 || got[n-1] != 5 {
+		t.Errorf("%v and %v after five runs", got[0], got[n-1])
 	}
 }
 
