@@ -49,6 +49,8 @@ type boundOp struct {
 	record device.Event // nil where nobody waits for it
 	parts  int          // of the first of a step's operations: how many they are
 	number *int64       // of the first of a collective's: where it is counted
+	list   []device.Op  // of the last of several that are launched at once: all of them
+	joined bool         // it is launched with a later one
 }
 
 // Batch is one micro-batch, rows of all its sequences one after the other.
@@ -73,6 +75,11 @@ func (f *Flight) NewEngine(p *Plan, dev device.Device, comms Comms) (e *Engine, 
 			if n := p.Mesh.Along(axis); n > 1 && (c == nil || c.Size() != n || c.Rank() != p.Mesh.At(p.Rank, axis)) {
 				return nil, fmt.Errorf("fsdp: rank %d of a mesh of %v has no fitting end of the group %v", p.Rank, p.Mesh, axis)
 			}
+		}
+	}
+	if d, ok := dev.(limited); ok {
+		if err := p.Limits(d.Runs); err != nil {
+			return nil, fmt.Errorf("device %s cannot run the plan: %w", dev.Info().Name, err)
 		}
 	}
 	f.plan.Store(p)
@@ -163,6 +170,7 @@ func (e *Engine) bind(prog *Program) error {
 			b.ops = append(b.ops, o)
 		}
 	}
+	b.list(e.queues[Computing])
 	e.bound[prog] = b
 	return nil
 }
@@ -219,7 +227,7 @@ func (e *Engine) run(p *Program) error {
 		if o.parts > 0 {
 			e.flight.rings[b.plan.Steps[o.step].Stream].launch(b.plan, o)
 		}
-		o.queue.Launch(o.Op)
+		o.launch()
 		if o.record != nil {
 			o.queue.Record(o.record)
 		}
