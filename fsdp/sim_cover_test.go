@@ -3,12 +3,14 @@
 package fsdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -87,10 +89,12 @@ func (w onSim) config(seed uint64) sim.Config {
 // each parameter.
 func asNear(t *testing.T, got, want, exact outcome) {
 	t.Helper()
-	worst := 0.0
+	worst, which := 0.0, ""
 	most := func(what string, off, from float64) {
 		t.Helper()
-		worst = max(worst, off/from)
+		if off > worst*from {
+			worst, which = off/from, what
+		}
 		if !(off <= 2*from) {
 			t.Errorf("%s: off by %.3g, rounding alone takes the cpu's off by %.3g", what, off, from)
 		}
@@ -106,15 +110,59 @@ func asNear(t *testing.T, got, want, exact outcome) {
 	for name, w := range want.weights {
 		most(name, relative(got.weights[name], w, 0), relative(w, exact.weights[name], 0))
 	}
-	t.Logf("at most %.2f times as far from the cpu's numbers in bf16 as those are from its in fp32", worst)
+	t.Logf("at most %.2f times as far from the cpu's numbers in bf16 as those are from its in fp32, in %s", worst, which)
+}
+
+// inFP32 requires what DESIGN.md promises of runs that add in another order. A
+// parameter that began at zero counts as large as one that did not, since biases come
+// to no more than the length of a few steps; and of a thousand elements the one that
+// is furthest off does not count, for AdamW makes whole steps of a gradient that is
+// all rounding.
+func inFP32(t *testing.T, std float64, got, want outcome) {
+	t.Helper()
+	worst, which := 0.0, ""
+	most := func(what string, off, limit float64) {
+		t.Helper()
+		if off > worst*limit {
+			worst, which = off/limit, what
+		}
+		if !(off <= limit) {
+			t.Errorf("%s: off by %.3g, want %.3g at most", what, off, limit)
+		}
+	}
+	for i, loss := range want.losses {
+		most(fmt.Sprintf("loss of step %d", i+1), math.Abs(got.losses[i]/loss-1), 1e-5)
+		most(fmt.Sprintf("norm of step %d", i+1), math.Abs(got.norms[i]/want.norms[i]-1), 1e-4)
+	}
+	for name, w := range want.weights {
+		if !strings.HasSuffix(name, "k_proj.bias") { // see near
+			most(name, relative(but(got.weights[name], w), w, std*math.Sqrt(float64(len(w)))), 1e-4)
+		}
+	}
+	t.Logf("at most %.2f of what is allowed, in %s", worst, which)
+}
+
+// but returns x with y's elements in place of one in a thousand, and of one at
+// least: those that are furthest from them.
+func but(x, y []float32) []float32 {
+	at, x := make([]int, len(x)), slices.Clone(x)
+	for i := range at {
+		at[i] = i
+	}
+	off := func(i int) float64 { return math.Abs(float64(x[i]) - float64(y[i])) }
+	slices.SortFunc(at, func(i, j int) int { return cmp.Compare(off(j), off(i)) })
+	for _, i := range at[:(len(at)+999)/1000] {
+		x[i] = y[i]
+	}
+	return x
 }
 
 // alike compares a run on GPUs with the same on the cpu.
 func alike(t *testing.T, o Options, steps, sequences int, got outcome) {
 	t.Helper()
 	want := trained(t, o, steps, sequences, nil)
-	if o.Type != device.BF16 {
-		near(t, "cpu", o.Type, got, want)
+	if o.Type == device.F32 {
+		inFP32(t, o.Model.InitStd, got, want)
 		return
 	}
 	o.Type, o.Optimizer.Stochastic = device.F32, false
