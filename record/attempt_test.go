@@ -71,6 +71,32 @@ func TestOneFileIsLeftOfARunThatHasEnded(t *testing.T) {
 	}
 }
 
+func TestANodesGPUsAreReadAsTheyWereWritten(t *testing.T) {
+	d := create(t)
+	a := NewAttempt(0, 2, 1)
+	a.Nodes[0] = ThisNode(0, 1, 7, "avx2")
+	a.Nodes[0].GPUs = Known(GPUs{
+		Devices: []GPU{{"NVIDIA L4", "GPU-1", "0000:31:00.0", "8.9", 58, 24 << 30}},
+		Driver:  LibraryFile{Known("/usr/lib/libcuda.so.535.161.08"), Known("535.161.08")}, CUDA: Known("12.2"),
+		BLASLt: LibraryFile{Unknown[string]("it is not here"), Unknown[string]("it is not here")},
+	})
+	if err := d.WriteAttempts([]Attempt{a}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := loadAttempts(d.AttemptsFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, _ := a.Nodes[0].GPUs.Get()
+	is, known := list[0].Nodes[0].GPUs.Get()
+	if !known || len(is.Devices) != 1 || is.Devices[0] != was.Devices[0] || is.Driver != was.Driver || is.CUDA != was.CUDA || is.BLASLt != was.BLASLt {
+		t.Errorf("read as %+v, want %+v", is, was)
+	}
+	if why := list[0].Nodes[1].GPUs.Reason(); why != "the node has not said" {
+		t.Errorf("of the other node they are not known because %s", why)
+	}
+}
+
 func TestARecordThatCannotBeWrittenKeepsTheAttempts(t *testing.T) {
 	d := create(t)
 	list := []Attempt{NewAttempt(0, 1, 2)}
