@@ -68,7 +68,7 @@ func (g *gpus) lacks(local, ranks int, several bool) string {
 	case r.Devices[local].Problem != "":
 		return r.Devices[local].Problem
 	case g.kind == cudaDevice && r.BLAS.Path == "":
-		return "matrix products need cuBLAS: " + r.BLAS.Problem
+		return "matrix products need cuBLAS: " + plain(r.BLAS.Problem)
 	case several:
 		if _, err := g.nccl(); err != nil {
 			return err.Error()
