@@ -240,7 +240,7 @@ func (m *Machine) join(ranks int, id [128]byte, rank int, config commConfig) (*c
 	}
 	c := &comm{
 		m: m, ctx: ctx, rank: rank, ranks: ranks, handle: m.handle(kindComm), blocking: config.blocking == 1, tail: closed,
-		stopped: make(chan struct{}), known: make(chan struct{}), answer: make(chan news, 1), turn: make(chan struct{}, 1),
+		stopped: make(chan struct{}), known: make(chan struct{}), answered: make(chan struct{}), turn: make(chan struct{}, 1),
 	}
 	c.name = fmt.Sprintf("communicator %d, %q, rank %d of %d", number(c.handle), config.name, rank, ranks)
 	if m.nccl.comms == nil {

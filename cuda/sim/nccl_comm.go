@@ -26,14 +26,15 @@ type comm struct {
 	finalized bool            // ncclCommFinalize has been called
 	tail      <-chan struct{} // closed when its newest collective has ended
 
-	stopped chan struct{} // closed when it has been aborted or destroyed
-	stop    sync.Once
-	answer  chan news     // the hub's, to hello
-	turn    chan struct{} // the hub says that a collective begins
-	known   chan struct{} // closed when it is ready, or has failed
-	meeting sync.Mutex    // held in a collective
+	stopped  chan struct{} // closed when it has been aborted or destroyed
+	stop     sync.Once
+	answered chan struct{} // closed when the hub has answered hello
+	turn     chan struct{} // the hub says that a collective begins
+	known    chan struct{} // closed when it is ready, or has failed
+	meeting  sync.Mutex    // held in a collective
 
 	mu     sync.Mutex // of what follows
+	answer news       // the hub's, to hello
 	line   *line      // nil before it has one
 	joined bool       // all ranks have
 	over   bool       // a rank has left
@@ -57,18 +58,28 @@ func (c *comm) enter(own *hub, who hello) error {
 	c.m.nccl.listening.Go(func() { c.ended(l.listen(c.hear)) })
 	if err = l.say(sayHello, who); err == nil {
 		select {
-		case n := <-c.answer:
-			if n.Result != NCCLSuccess {
-				err = deny(n.Result, "%s: %s", c.name, n.Why)
-			}
-			return err
+		case <-c.answered:
+			return c.admitted()
 		case <-l.ended:
 			err = errEnded
 		case <-time.After(greeting):
 			err = errors.New("no answer")
 		}
 	}
+	if isDone(c.answered) { // and then the end, where it is a refusal
+		return c.admitted()
+	}
 	return deny(NCCLRemoteError, "%s: who made the unique id does not answer: %v", c.name, err)
+}
+
+// admitted returns why the hub has refused it, nil where it has not.
+func (c *comm) admitted() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.answer; n.Result != NCCLSuccess {
+		return deny(n.Result, "%s: %s", c.name, n.Why)
+	}
+	return nil
 }
 
 // hear is what a hub says.
@@ -80,10 +91,12 @@ func (c *comm) hear(kind byte, words []byte) error {
 			return err
 		}
 		c.tell(n)
-		select {
-		case c.answer <- n:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !isDone(c.answered) {
+			c.answer = n
+			close(c.answered)
 			return nil
-		default:
 		}
 	case sayReady:
 		c.mu.Lock()

@@ -91,7 +91,7 @@ func (h *hub) reach(id [128]byte) (net.Conn, error) {
 }
 
 // greeting is how long who connects may take to say who it is, and the hub to answer.
-const greeting = 10 * time.Second
+const greeting = 30 * time.Second
 
 // seat is a rank, as its hub has it.
 type seat struct {
