@@ -9,21 +9,23 @@ struct EmbedBackwardArgs {
   u32 vector; // rows are aligned to 16 bytes
 };
 
-constexpr int THREADS = 128, WARPS = THREADS / 32;
-constexpr int EACH = 8;               // rows that a thread looks at in one turn
-constexpr int TURN = THREADS * EACH;  // rows that a block looks at: a bit for each in a warp's registers
+constexpr int THREADS = 256, WARPS = THREADS / 32;
+constexpr int EACH = 4;              // rows that a thread looks at in one turn
+constexpr int TURN = THREADS * EACH; // rows that a block looks at: a bit for each in a warp's registers
 static_assert(TURN == 32 * 32, "");
 
 // Moves dout once, and twice a row of dtable for each token that occurs; one addition an element. Beside
 // that every block looks at ids until it finds an earlier row of its token, and the first row's blocks at
-// all of them: at most rows²·4 bytes for each 1,024 columns of a table in bf16, for each 512 of one in fp32, from L2. With 8,192 rows that is 270 MB,
-// a tenth of a millisecond on an L4, where dout and dtable take as long; it grows with the square, and at
-// 65,536 rows sorting the rows first would be better, for which the operation has no memory.
+// all of them: at most rows²·4 bytes for each 2,048 columns of a table in bf16, for each 1,024 of one in fp32,
+// from L2. With 8,192 rows that is 270 MB, a tenth of a millisecond on an L4, where dout and dtable take as
+// long; it grows with the square, and at 65,536 rows sorting the rows first would be better, for which the
+// operation has no memory.
 //
-// A block has a row and a stretch of columns, a thread 16 bytes of the table's row. If an earlier row has the same token it is done: that row's
-// block adds this one as well. It searches backwards, so that frequent tokens are done soon. The block of
-// a token's first row adds the rows of its token in their order, in fp32 registers, and writes the token's row of
-// dtable, which no other block touches: no atomics, and one order.
+// A block has a row and a stretch of columns, a thread 16 bytes of the table's row, so that a warp's accesses are
+// of neighbouring bytes. If an earlier row has the same token the block is done: that row's block adds this one as
+// well. It searches backwards, so that frequent tokens are done soon. The block of a token's first row adds the
+// rows of its token in their order, in fp32 registers, and writes the token's row of dtable, which no other block
+// touches: no atomics, and one order.
 template <typename T, typename D, int N> __device__ __forceinline__ void embed_backward(const EmbedBackwardArgs &a) {
   __shared__ u32 found[TURN / 32]; // bits: the rows of this turn that have the token
   __shared__ int list[TURN], count;
@@ -80,7 +82,7 @@ template <typename T, typename D, int N> __device__ __forceinline__ void embed_b
 }
 
 #define KERNEL(T, D, type)                                                                                       \
-  extern "C" __global__ void __launch_bounds__(THREADS, 10) embed_backward_##type(const EmbedBackwardArgs a) {   \
+  extern "C" __global__ void __launch_bounds__(THREADS, 5) embed_backward_##type(const EmbedBackwardArgs a) {   \
     BODY(embed_backward, full<D>, T, D)                                                                          \
   }
 

@@ -7,11 +7,11 @@ import (
 )
 
 var embedBackwardKernels = slices.Concat(
-	kernelsOf[embedBackwardArgs]("embed_backward", "embed_backward", embedBackwardThreads, 10),
-	mixed[embedBackwardArgs]("embed_backward", "embed_backward", embedBackwardThreads, 10),
+	kernelsOf[embedBackwardArgs]("embed_backward", "embed_backward", embedBackwardThreads, 5),
+	mixed[embedBackwardArgs]("embed_backward", "embed_backward", embedBackwardThreads, 5),
 )
 
-const embedBackwardThreads = 128
+const embedBackwardThreads = 256
 
 type embedBackwardArgs struct {
 	dout, ids, dtable        uint64

@@ -98,7 +98,7 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		"EmbedBackward of three tokens":              embedBackwardOf(m, device.BF16, device.BF16, 1500, 16, 4, every(3)),
 		"EmbedBackward of tokens of their own":       embedBackwardOf(m, device.F32, device.F32, 70, 12, 70, every(70)),
 		"EmbedBackward of a row for several blocks":  embedBackwardOf(m, device.BF16, device.F32, 9, 1032, 5, every(4)),
-		"EmbedBackward of an odd row for two blocks": embedBackwardOf(m, device.F32, device.F32, 9, 129, 5, every(4)),
+		"EmbedBackward of an odd row for two blocks": embedBackwardOf(m, device.F32, device.F32, 9, 257, 5, every(4)),
 		"HeadLoss of 1 element":                      headLossOf(m, device.F32, 1, []int{0, -1}, true, wide),
 		"HeadLoss of packs":                          headLossOf(m, device.BF16, 512*8*4+8, []int{512 * 8 * 4, -1}, true, wide),
 		"HeadLoss of packs without gradient":         headLossOf(m, device.F32, 512*4*4-4, []int{-1, 3}, false, wide),
