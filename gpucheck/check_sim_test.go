@@ -246,9 +246,9 @@ func TestAFaultMakesItsPartFail(t *testing.T) {
 		{"a GPU that does not open", "sustained", func(m *gpucheck.Machine) {
 			m.Open = func(cuda.Options) (device.Device, error) { return nil, errors.New("out of memory") }
 		}, "out of memory"},
-		{"a step that fails", "training-0.5b", refusing[*device.AdamW], "AdamW is refused"},
-		{"a peer that ends", "pytorch-0.5b", environment("the peer ends"), "the peer has ended"},
-		{"losses that differ", "pytorch-0.5b", environment("other losses"), "the loss of "},
+		{"a step that fails", "training-tiny", refusing[*device.AdamW], "AdamW is refused"},
+		{"a peer that ends", "pytorch-tiny", environment("the peer ends"), "the peer has ended"},
+		{"losses that differ", "pytorch-tiny", environment("other losses"), "the loss of "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := run(t, c.part, c.change)
@@ -269,9 +269,9 @@ func TestWhatAMachineLacksIsNotRun(t *testing.T) {
 		{"no test binary", "kernels", func(m *gpucheck.Machine) { m.Tools = t.TempDir() }, "gpucheck.test is not there"},
 		{"one GPU", "nccl-all", func(m *gpucheck.Machine) { m.Report.Devices = m.Report.Devices[:1] }, "one GPU"},
 		{"no witness", "witness", func(*gpucheck.Machine) {}, "witness.test is not there"},
-		{"no Python", "pytorch-0.5b", func(m *gpucheck.Machine) { m.Python = "" }, "there is no Python"},
-		{"no PyTorch", "pytorch-0.5b", func(m *gpucheck.Machine) { m.Environment = []string{plantVariable + "=no torch"} }, "No module named 'torch'"},
-		{"too little memory", "pytorch-0.5b", func(m *gpucheck.Machine) { m.Report.Devices[0].Memory = 1 << 20 }, ", and the GPU has 1 MiB, of which 60 % are used here at most"},
+		{"no Python", "pytorch-tiny", func(m *gpucheck.Machine) { m.Python = "" }, "there is no Python"},
+		{"no PyTorch", "pytorch-tiny", func(m *gpucheck.Machine) { m.Environment = []string{plantVariable + "=no torch"} }, "No module named 'torch'"},
+		{"too little memory", "pytorch-tiny", func(m *gpucheck.Machine) { m.Report.Devices[0].Memory = 1 << 20 }, ", and the GPU has 1 MiB, of which 60 % are used here at most"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := run(t, c.part, c.change)

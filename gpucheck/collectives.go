@@ -58,7 +58,11 @@ func (c *check) collectives(ctx context.Context, n int) (err error) {
 		}
 	}()
 	for rank, ordinal := range usable {
-		g, err := c.open(cuda.Options{Ordinal: ordinal, Urgent: []string{"compute"}})
+		d, err := c.Open(cuda.Options{Ordinal: ordinal})
+		if err != nil {
+			return err
+		}
+		g, err := onStream(d)
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func engine(ctx context.Context, c *check) error {
 	}
 	onGPU := func(graphs bool) func() (device.Device, error) {
 		return func() (device.Device, error) {
-			return c.Open(cuda.Options{Graphs: graphs, Urgent: []string{"gather", "reduce"}})
+			return c.open(cuda.Options{Graphs: graphs, Urgent: asRanks.Urgent})
 		}
 	}
 	cpu, err := run(c.CPU)

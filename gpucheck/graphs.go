@@ -36,7 +36,7 @@ func graphs(ctx context.Context, c *check) error {
 // list launches operations that count, and checks the count.
 func (c *check) list(graphs bool) (each float64, err error) {
 	const n, repetitions = 256, 6
-	g, err := c.open(cuda.Options{Graphs: graphs})
+	g, err := c.onGPU(cuda.Options{Graphs: graphs})
 	if err != nil {
 		return 0, err
 	}

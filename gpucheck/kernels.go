@@ -19,9 +19,10 @@ import (
 // What the test binary is told by its environment: to run the cases of operations, for so long, and where to
 // write what came of them.
 const (
-	CasesVariable = "GOFSDP_GPU_CASES" // the file, a CaseResult a line
-	ForVariable   = "GOFSDP_GPU_FOR"   // a duration
-	casesTest     = "TestEveryOperationIsItsReference"
+	CasesVariable   = "GOFSDP_GPU_CASES"   // the file, a CaseResult a line
+	ForVariable     = "GOFSDP_GPU_FOR"     // a duration
+	OrdinalVariable = "GOFSDP_GPU_ORDINAL" // of the GPU
+	casesTest       = "TestEveryOperationIsItsReference"
 )
 
 // CaseResult is what the test binary says of a case.
@@ -45,7 +46,7 @@ func kernels(ctx context.Context, c *check) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	cases := filepath.Join(dir, "cases")
-	said, err := c.start(ctx, []string{CasesVariable + "=" + cases, ForVariable + "=" + c.Kernels.String()},
+	said, err := c.start(ctx, []string{CasesVariable + "=" + cases, ForVariable + "=" + c.Kernels.String(), OrdinalVariable + "=" + fmt.Sprint(c.first().Ordinal)},
 		binary, "-test.run", "^"+casesTest+"$", "-test.count", "1", "-test.timeout", "0")
 	results, unread := readCases(cases)
 	c.cases(results)

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/nvml"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/nccl"
 	"github.com/gofsdp/gofsdp/train"
 )
 
-// Machine is what is checked, as its user opens it. All fields but the last must be set.
+// Machine is what is checked, as its user opens it. All fields but Python and the last must be set.
 type Machine struct {
 	Report cuda.Report
 	// Open opens a GPU: a device of package cuda, or what stands in for one.
@@ -21,12 +22,16 @@ type Machine struct {
 	CPU func() (device.Device, error)
 	// NCCL opens the library.
 	NCCL func() (*nccl.Library, error)
-	// Gofsdp is this program, and Tools the folder of what else is needed: gpucheck.test, witness.test, bench/peers.
+	// Gofsdp is this program, which with the arguments Side does gofsdp's side of a comparison; and
+	// Tools the folder of what else is needed: gpucheck.test, witness.test, bench/peers.
 	Gofsdp, Tools string
+	Side          []string
 	// Python is asked for PyTorch.
 	Python string
 	// Log gets what programs write that are started.
 	Log interface{ Write([]byte) (int, error) }
+	// State tells how a GPU is just now, by its UUID, as NVML does; false where nobody tells.
+	State func(uuid string) (nvml.Device, bool)
 	// Environment is added to that of the test binaries that are started.
 	Environment []string
 }
@@ -40,6 +45,25 @@ type timed interface {
 // roomy is a device that tells of its memory, as cuda's do.
 type roomy interface{ Room() (cuda.Room, error) }
 
+// first is the first GPU that can be used, on which all parts work that need one.
+func (m *Machine) first() cuda.Properties {
+	for _, p := range m.Report.Devices {
+		if p.Problem == "" {
+			return p
+		}
+	}
+	return cuda.Properties{}
+}
+
+// state is how the first GPU is just now.
+func (m *Machine) state() (nvml.Device, bool) { return m.State(m.first().UUID) }
+
+// open opens it.
+func (m *Machine) open(o cuda.Options) (device.Device, error) {
+	o.Ordinal = m.first().Ordinal
+	return m.Open(o)
+}
+
 // gpu is an open device with a stream to measure on.
 type gpu struct {
 	device.Device
@@ -48,9 +72,9 @@ type gpu struct {
 	patterns map[device.DType]device.Tensor // in pinned memory
 }
 
-// open opens a GPU. It is to be closed.
-func (c *check) open(o cuda.Options) (*gpu, error) {
-	d, err := c.Open(o)
+// onGPU opens the first GPU with a stream. It is to be closed.
+func (c *check) onGPU(o cuda.Options) (*gpu, error) {
+	d, err := c.open(o)
 	if err != nil {
 		return nil, err
 	}

@@ -12,16 +12,17 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gofsdp/gofsdp/bench/scenario"
 	"github.com/gofsdp/gofsdp/cpu"
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/nvml"
 	"github.com/gofsdp/gofsdp/cuda/sim"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/gpucheck"
 	"github.com/gofsdp/gofsdp/internal/optest"
 	"github.com/gofsdp/gofsdp/nccl"
+	"github.com/gofsdp/gofsdp/record"
 )
 
 // What processes that this binary starts as others are told by their environment.
@@ -161,12 +162,26 @@ func simulate(gpus int, tools string) (*gpucheck.Machine, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	var last device.Device // that NVML is asked about
 	m := &gpucheck.Machine{
 		Report: r,
-		Open:   func(o cuda.Options) (device.Device, error) { return cuda.New(driver, o) },
+		Open: func(o cuda.Options) (device.Device, error) {
+			d, err := cuda.New(driver, o)
+			last = d
+			return d, err
+		},
+		State: func(uuid string) (nvml.Device, bool) {
+			d := nvml.Device{
+				SMClock: record.Known(nvml.Clock{Now: 2040, Max: 2040}), Power: record.Known(nvml.Power{Now: 71, Limit: 72}),
+				Temperature: record.Known(60), Slowed: record.Known([]string{"power limit"}),
+			}
+			r, err := last.(interface{ Room() (cuda.Room, error) }).Room()
+			d.Memory = record.ValueOf(nvml.Memory{Total: r.Total, Used: r.Total - r.Unused + 64<<20}, err)
+			return d, uuid == "GPU-73696d20-4e56-4944-4941-204c34000000"
+		},
 		CPU:    func() (device.Device, error) { return cpu.New(cpu.Options{Threads: 1}) },
 		NCCL:   func() (*nccl.Library, error) { return library, nil },
-		Gofsdp: self, Python: self, Tools: tools, Log: io.Discard,
+		Gofsdp: self, Side: []string{"gpu-check", "side"}, Python: self, Tools: tools, Log: io.Discard,
 	}
 	end := func() error {
 		s.Wait()
@@ -185,16 +200,9 @@ func simulate(gpus int, tools string) (*gpucheck.Machine, func() error, error) {
 
 // small is a check in a few seconds, of a model in a folder.
 func small(model string) gpucheck.Sizes {
-	shape := func(name string) gpucheck.Shape {
-		return gpucheck.Shape{Name: name, Model: model, Length: 24, Sequences: []int{1}}
-	}
-	return gpucheck.Sizes{
-		Models: []gpucheck.Shape{shape("0.5b")},
-		Layers: 1, Copy: 64 << 10, Edge: 64, Reading: time.Millisecond, Sustained: 20 * time.Millisecond,
-		GraphOps: 5, Collectives: []int64{4 << 10, 40 << 10},
-		Engine: gpucheck.Shape{Name: "small", Model: model, Length: 24, Sequences: []int{2}}, EngineSteps: 3,
-		Rounds: 2, Warm: 1, Timed: 2,
-	}
+	s := gpucheck.Short()
+	s.Models[0].Model, s.Engine.Model = model, model
+	return s
 }
 
 func init() {

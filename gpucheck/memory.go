@@ -54,22 +54,40 @@ func memory(ctx context.Context, c *check) error {
 	row("the first communicator", "measured", each.firstComm)
 	row("the second communicator", "measured", each.comm)
 	row("the plan's arenas for "+shape.Model, "planned", onGPU(plan))
-	used, err := c.inUse(ctx, library, plan)
+	used, byNVML, err := c.inUse(ctx, library, plan)
 	if err != nil {
 		return err
 	}
+	apart := func(sum, used int64, who string) {
+		off := math.Abs(float64(used-sum)) / float64(used)
+		c.figure("memory off, "+who, off)
+		if !(off <= memoryTolerance) {
+			c.fail("the rows add up to %s, and %s counts %s in use: %.1f %% apart, where %.0f %% are allowed", train.Bytes(sum), who, train.Bytes(used), 100*off, 100*memoryTolerance)
+		}
+	}
 	t.add("sum of these", float64(sum), "")
 	t.add("in use after a step, as the driver counts", float64(used), "measured")
-	off := math.Abs(float64(used-sum)) / float64(used)
-	c.figure("memory off", off)
-	if !(off <= memoryTolerance) {
-		c.fail("the rows add up to %s, and the driver counts %s in use: %.1f %% apart, where %.0f %% are allowed", train.Bytes(sum), train.Bytes(used), 100*off, 100*memoryTolerance)
+	apart(sum, used, "the driver")
+	if byNVML > 0 {
+		t.add("what the driver keeps for itself and NVML counts besides", float64(each.reserved), "measured")
+		t.add("in use after a step, as NVML counts", float64(byNVML), "measured")
+		apart(sum+each.reserved, byNVML, "NVML")
 	}
 	return nil
 }
 
+// usedByNVML is what NVML counts of the first GPU's memory; false where it does not tell.
+func (c *check) usedByNVML() (int64, bool) {
+	d, ok := c.state()
+	if !ok {
+		return 0, false
+	}
+	m, ok := d.Memory.Get()
+	return m.Used, ok
+}
+
 // pieces are bytes that something takes.
-type pieces struct{ total, context, kernels, firstStream, stream, firstComm, comm int64 }
+type pieces struct{ total, context, kernels, firstStream, stream, firstComm, comm, reserved int64 }
 
 // room tells of a device's memory.
 func room(d device.Device) (cuda.Room, error) {
@@ -85,7 +103,7 @@ var asRanks = cuda.Options{Urgent: []string{"gather", "reduce"}}
 
 // pieces adds one thing after the other to a device.
 func (c *check) pieces(ctx context.Context, library *nccl.Library) (p pieces, err error) {
-	d, err := c.Open(asRanks)
+	d, err := c.open(asRanks)
 	if err != nil {
 		return p, err
 	}
@@ -101,6 +119,9 @@ func (c *check) pieces(ctx context.Context, library *nccl.Library) (p pieces, er
 		return p, err
 	}
 	p.total, p.context, p.kernels = r.Total, r.Context, r.Kernels
+	if used, ok := c.usedByNVML(); ok {
+		p.reserved = used - (r.Total - r.Unused)
+	}
 	last := r.Unused
 	add := func(into *int64, what func() error) error {
 		if err := what(); err != nil {
@@ -153,28 +174,30 @@ func alone(ctx context.Context, library *nccl.Library, d device.Device) (*nccl.G
 	})
 }
 
-// inUse trains a step of the plan, with what a rank among several has, and returns what the driver counts.
-func (c *check) inUse(ctx context.Context, library *nccl.Library, plan *fsdp.Plan) (used int64, err error) {
-	d, err := c.Open(asRanks)
+// inUse trains a step of the plan, with what a rank among several has, and returns what the driver counts, and
+// NVML, or 0.
+func (c *check) inUse(ctx context.Context, library *nccl.Library, plan *fsdp.Plan) (used, byNVML int64, err error) {
+	d, err := c.open(asRanks)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	for range 2 {
 		j, err := alone(ctx, library, d)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		defer func() { err = errors.Join(err, j.Close()) }()
 	}
 	t, err := newTrainee(plan, d)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, t.engine.Close()) }()
 	if _, err := t.step(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	r, err := room(d)
-	return r.Total - r.Unused, err
+	byNVML, _ = c.usedByNVML()
+	return r.Total - r.Unused, byNVML, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,11 +19,15 @@ import (
 
 // openGPU opens the GPU that cases run on.
 var openGPU = func() (device.Device, error) {
+	ordinal, err := strconv.Atoi(os.Getenv(gpucheck.OrdinalVariable))
+	if err != nil {
+		return nil, err
+	}
 	driver, err := cuda.Open(cuda.Sources{})
 	if err != nil {
 		return nil, err
 	}
-	return cuda.New(driver, cuda.Options{})
+	return cuda.New(driver, cuda.Options{Ordinal: ordinal})
 }
 
 // mostRounds is far more than it takes until each operation is of a head size that has a kernel.

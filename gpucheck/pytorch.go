@@ -52,14 +52,7 @@ func pytorch(s Shape) func(context.Context, *check) error {
 		if err != nil {
 			return lacks("%s cannot run the peer: %s; GOFSDP_PYTHON names a Python that can", c.Python, lastLines(said, 1))
 		}
-		memory := int64(0)
-		for _, p := range c.Report.Devices {
-			if p.Problem == "" {
-				memory = p.Memory
-				break
-			}
-		}
-		sequences, _, err := s.fit(memory)
+		sequences, _, err := s.fit(c.first().Memory)
 		if err != nil {
 			return err
 		}
@@ -69,10 +62,10 @@ func pytorch(s Shape) func(context.Context, *check) error {
 
 // compare runs the scenario.
 func (c *check) compare(ctx context.Context, s Shape, sequences int, versions string) (err error) {
-	x := s.scenario(sequences, c.Sizes)
+	x := c.scenario(s, sequences)
 	r := &scenario.Runner{
 		Open: func(int) (device.Device, error) {
-			d, err := c.Open(cuda.Options{})
+			d, err := c.open(cuda.Options{})
 			if err != nil {
 				return nil, err
 			}
@@ -120,16 +113,16 @@ func (c *check) compare(ctx context.Context, s Shape, sequences int, versions st
 }
 
 // scenario is the comparison.
-func (s Shape) scenario(sequences int, z Sizes) *scenario.Scenario {
+func (c *check) scenario(s Shape, sequences int) *scenario.Scenario {
 	return &scenario.Scenario{
 		Name: "gpu-" + s.Name, Title: "training " + s.Model + " on one GPU in bf16",
-		Rounds: z.Rounds,
+		Rounds: c.Rounds,
 		Work: scenario.Work{
 			Kind: scenario.Steps, Model: s.Model, Precision: "bf16", Length: s.Length, Sequences: sequences, Ranks: 1, Threads: max(runtime.NumCPU()/2, 1),
-			Warm: z.Warm, Timed: z.Timed, Cases: []scenario.StepCase{{Name: "one GPU", Strategy: string(fsdp.FullShard)}},
+			Warm: c.Warm, Timed: c.Timed, Cases: []scenario.StepCase{{Name: "one GPU", Strategy: string(fsdp.FullShard)}},
 		},
 		Sides: []scenario.Side{
-			{Name: ours, Command: []string{"gofsdp", "gpu-check", "side"}},
+			{Name: ours, Command: append([]string{"gofsdp"}, c.Side...)},
 			{Name: theirs, Command: []string{"python", "bench/peers/fsdp2.py", "--compile"}},
 		},
 		Ratios: []scenario.Ratio{{Of: ours, Against: theirs, By: scenario.BySpeed}},
@@ -150,7 +143,7 @@ func Side(ctx context.Context, m *Machine, s Sizes, file string) (err error) {
 	if w.Kind != scenario.Steps || len(w.Cases) != 1 || w.Ranks != 1 {
 		return fmt.Errorf("%s: a GPU's side does training steps of one rank, in one case", file)
 	}
-	d, err := m.Open(cuda.Options{Graphs: true, Urgent: asRanks.Urgent})
+	d, err := m.open(cuda.Options{Graphs: true, Urgent: asRanks.Urgent})
 	if err != nil {
 		return err
 	}

@@ -96,13 +96,7 @@ func (r *Result) judge(models []Shape) {
 		add("at least as fast as PyTorch with torch.compile: "+m.Model, ratio, 1, cell(ratio, Times))
 	}
 	sustained, sheet := figure("sustained", "sustained FLOP/s"), figure("sustained", "data sheet FLOP/s")
-	name := ""
-	for _, d := range r.Machine.Devices {
-		if d.Problem == "" {
-			name = d.Name
-			break
-		}
-	}
+	name := (&Machine{Report: r.Machine}).first().Name
 	for _, m := range models {
 		flops := figure("training-"+m.Name, "training FLOP/s")
 		goal, of, want := "80 % of what cuBLAS sustains", sustained, 0.8

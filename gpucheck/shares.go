@@ -13,11 +13,7 @@ import (
 
 // shares times every operation of a training step at the models' shapes.
 func shares(ctx context.Context, c *check) (err error) {
-	d, err := c.Open(cuda.Options{})
-	if err != nil {
-		return err
-	}
-	g, err := onStream(d)
+	g, err := c.onGPU(cuda.Options{})
 	if err != nil {
 		return err
 	}

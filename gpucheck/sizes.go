@@ -56,6 +56,17 @@ func Full() Sizes {
 	}
 }
 
+// Short is little work of small models, to show that all runs where time means nothing, as on the simulator.
+func Short() Sizes {
+	return Sizes{
+		Models: []Shape{{"tiny", "tiny", 24, []int{1}}},
+		Layers: 1, Copy: 64 << 10, Edge: 64, Reading: time.Millisecond, Sustained: 20 * time.Millisecond,
+		GraphOps: 5, Collectives: []int64{4 << 10, 40 << 10},
+		Engine: Shape{"tiny", "tiny", 24, []int{2}}, EngineSteps: 3,
+		Rounds: 2, Warm: 1, Timed: 2,
+	}
+}
+
 // mostOfMemory is the part of a GPU that a plan takes here at most. The rest is for what else there is, and for
 // PyTorch, which needs more.
 const mostOfMemory = 0.6

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gofsdp/gofsdp/bench"
@@ -15,7 +16,7 @@ import (
 // sustained multiplies for as long as a GPU needs to come to the power and heat that it keeps.
 func sustained(ctx context.Context, c *check) (err error) {
 	const windows = 6
-	g, err := c.open(cuda.Options{})
+	g, err := c.onGPU(cuda.Options{})
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func sustained(ctx context.Context, c *check) (err error) {
 	if err != nil {
 		return err
 	}
-	t := c.table(fmt.Sprintf("cuBLAS, bf16, %d × %d × %d, in a row", c.Edge, c.Edge, c.Edge), Column{"after", Second}, Column{"speed", FLOPS}, Column{"share of the data sheet's dense peak", Share})
+	t := c.table(fmt.Sprintf("cuBLAS, bf16, %d × %d × %d, in a row", c.Edge, c.Edge, c.Edge), Column{"after", Second}, Column{"speed", FLOPS}, Column{"share of the data sheet's dense peak", Share}, Column{"clock", Text}, Column{"power", Text}, Column{"temperature", Text}, Column{"slowed by", Text})
 	t.Note = "The last row is the yardstick. The peak of a data sheet is no measurement."
 	peak := densePeak(g.Info().Name)
 	began := time.Now()
@@ -57,7 +58,7 @@ func sustained(ctx context.Context, c *check) (err error) {
 		if peak > 0 {
 			share = last / peak
 		}
-		t.add(time.Since(began).Seconds(), last, share)
+		t.add(append([]any{time.Since(began).Seconds(), last, share}, c.conditions()...)...)
 	}
 	c.figure("sustained FLOP/s", last)
 	if peak > 0 {
@@ -66,10 +67,33 @@ func sustained(ctx context.Context, c *check) (err error) {
 	return nil
 }
 
+// conditions are how the first GPU is just now, under the load that has just ended: clock, power, temperature and
+// what keeps it from being faster. What nobody tells is nil.
+func (c *check) conditions() []any {
+	cells := make([]any, 4)
+	d, ok := c.state()
+	if !ok {
+		return cells
+	}
+	if x, ok := d.SMClock.Get(); ok {
+		cells[0] = fmt.Sprintf("%d of %d MHz", x.Now, x.Max)
+	}
+	if x, ok := d.Power.Get(); ok {
+		cells[1] = fmt.Sprintf("%.0f of %.0f W", x.Now, x.Limit)
+	}
+	if x, ok := d.Temperature.Get(); ok {
+		cells[2] = fmt.Sprintf("%d °C", x)
+	}
+	if x, ok := d.Slowed.Get(); ok {
+		cells[3] = strings.Join(x, ", ")
+	}
+	return cells
+}
+
 // training measures steps as gofsdp trains.
 func training(s Shape) func(context.Context, *check) error {
 	return func(ctx context.Context, c *check) (err error) {
-		d, err := c.Open(cuda.Options{Graphs: true, Urgent: asRanks.Urgent})
+		d, err := c.open(cuda.Options{Graphs: true, Urgent: asRanks.Urgent})
 		if err != nil {
 			return err
 		}

@@ -90,6 +90,11 @@ type simulatedDevice struct {
 	m *sim.Machine
 }
 
+// Room passes on what the GPU tells of its memory.
+func (d simulatedDevice) Room() (cuda.Room, error) {
+	return d.Device.(interface{ Room() (cuda.Room, error) }).Room()
+}
+
 // Close closes the device. Its error is also of work that did wrong, and of what
 // was never given back.
 func (d simulatedDevice) Close() error {

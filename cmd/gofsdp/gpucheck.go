@@ -7,14 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/gofsdp/gofsdp/cpu"
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/cuda/nvml"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/gpucheck"
-	"github.com/gofsdp/gofsdp/nccl"
 )
 
 // gpuCheckCommand checks GPUs.
@@ -26,9 +25,10 @@ type gpuCheckCommand struct {
 	Side gpuCheckSide `cmd:"" hidden:"" help:"Gofsdp's side of a comparison on a GPU: started by gofsdp gpu-check."`
 }
 
-// gpuTools is the flag for what a check needs besides this program.
+// gpuTools are the flags for what a check is of, and what it needs besides this program.
 type gpuTools struct {
-	Tools string `placeholder:"DIR" help:"Folder of gpucheck.test, witness.test and bench/peers, as make gpu-check-bundle makes it; by default that of this program."`
+	Device string `default:"cuda" enum:"cuda,sim" help:"GPUs to check: this machine's, or with little work the two of the simulator, in a program that has it."`
+	Tools  string `placeholder:"DIR" help:"Folder of gpucheck.test, witness.test and bench/peers, as make gpu-check-bundle makes it; by default that of this program."`
 }
 
 // exitNoGPU says that there was nothing to check.
@@ -52,7 +52,7 @@ type gpuCheckAll struct {
 
 // Run checks. Its code is 1 where a part has failed, and 3 where there is no GPU.
 func (c *gpuCheckAll) Run(a *app) (err error) {
-	sizes := gpucheck.Full()
+	sizes := c.sizes()
 	parts := gpucheck.Parts(sizes)
 	if len(c.Parts) == 1 && c.Parts[0] == "list" {
 		for _, p := range parts {
@@ -68,9 +68,12 @@ func (c *gpuCheckAll) Run(a *app) (err error) {
 	if c.Within <= 0 {
 		return asUser(fmt.Errorf("--within: %v is no time", c.Within))
 	}
-	report := cuda.Sources{}.Find()
-	if report.State == cuda.NoLibrary || report.State == cuda.NoDevice {
-		return noGPU{report.Problem}
+	found, err := c.gpus()
+	if err != nil {
+		return err
+	}
+	if s := found.report.State; s == cuda.NoLibrary || s == cuda.NoDevice {
+		return noGPU{found.report.Problem}
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -85,10 +88,8 @@ func (c *gpuCheckAll) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	r := &gpucheck.Runner{
-		Command: []string{self, "gpu-check", "part"}, Report: report, Within: c.Within, Log: log, Say: a.say,
-	}
-	if c.Tools != "" {
-		r.Command = append(r.Command, "--tools", c.Tools)
+		Command: append([]string{self, "gpu-check", "part"}, c.flags()...), Report: found.report, Simulated: c.Device == simDevice,
+		Within: c.Within, Log: log, Say: a.say,
 	}
 	if c.Verbose {
 		r.Log = io.MultiWriter(log, a.err)
@@ -104,25 +105,60 @@ func (c *gpuCheckAll) Run(a *app) (err error) {
 	return result.Err()
 }
 
+// simulatedGPUs is how many the simulator has for a check.
+const simulatedGPUs = 2
+
+// gpus are those to check.
+func (t gpuTools) gpus() (*gpus, error) { return gpusOf(t.Device, simulatedGPUs, 0) }
+
+// sizes are how much work is done.
+func (t gpuTools) sizes() gpucheck.Sizes {
+	if t.Device == simDevice {
+		return gpucheck.Short()
+	}
+	return gpucheck.Full()
+}
+
+// flags are these, for the programs that a check starts.
+func (t gpuTools) flags() []string {
+	list := []string{"--device", t.Device}
+	if t.Tools != "" {
+		list = append(list, "--tools", t.Tools)
+	}
+	return list
+}
+
+// stateOf asks NVML about a GPU.
+func stateOf(uuid string) (nvml.Device, bool) {
+	library, err := nvml.Open(nvml.Sources{})
+	if err != nil {
+		return nvml.Device{}, false
+	}
+	d, found := library.Report().Find(uuid)
+	return d, found && library.Close() == nil
+}
+
 // machine is this one, as a part checks it.
 func (t gpuTools) machine(a *app) (*gpucheck.Machine, error) {
-	driver := sync.OnceValues(func() (*cuda.Driver, error) { return cuda.Open(cuda.Sources{}) })
+	found, err := t.gpus()
+	if err != nil {
+		return nil, err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	m := &gpucheck.Machine{
-		Report: cuda.Sources{}.Find(),
+		Report: found.report,
 		Open: func(o cuda.Options) (device.Device, error) {
-			d, err := driver()
-			if err != nil {
-				return nil, err
+			if found.open == nil {
+				return nil, errors.New(found.report.Problem)
 			}
-			return cuda.New(d, o)
+			return found.open(o)
 		},
-		CPU:    func() (device.Device, error) { return cpu.New(cpu.Options{}) },
-		NCCL:   func() (*nccl.Library, error) { return nccl.Open(cuda.Sources{}) },
-		Gofsdp: self, Tools: t.Tools, Log: a.err,
+		CPU:  func() (device.Device, error) { return cpu.New(cpu.Options{}) },
+		NCCL: found.nccl, State: stateOf,
+		Gofsdp: self, Side: append([]string{"gpu-check", "side"}, t.flags()...), Tools: t.Tools, Log: a.err,
 	}
 	if m.Tools == "" {
 		m.Tools = filepath.Dir(self)
@@ -147,7 +183,7 @@ type gpuCheckPart struct {
 
 // Run runs a part in this process.
 func (c *gpuCheckPart) Run(a *app) error {
-	sizes := gpucheck.Full()
+	sizes := c.sizes()
 	for _, p := range gpucheck.Parts(sizes) {
 		if p.Name != c.Name {
 			continue
@@ -173,5 +209,5 @@ func (c *gpuCheckSide) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return gpucheck.Side(a.ctx, m, gpucheck.Full(), c.Task)
+	return gpucheck.Side(a.ctx, m, c.sizes(), c.Task)
 }

@@ -46,7 +46,7 @@ var parts = map[string]part{
 	"bench/scenario": {[]string{"bench"}, "it compares programs, which it starts as commands, ours too"},
 	"bench/report":   {[]string{"bench/scenario"}, "it draws what was measured, and measures nothing"},
 	"doctor":         {[]string{"cuda", "cuda/nvml", "record"}, "it says what a machine has, whatever is to run there"},
-	"gpucheck":       {[]string{"bench/scenario"}, "it takes GPUs from who calls it, so that tests run it on the simulator; the kernels' cases are a test binary's"},
+	"gpucheck":       {[]string{"bench/scenario", "cuda/nvml"}, "it takes GPUs from who calls it, so that tests run it on the simulator; the kernels' cases are a test binary's"},
 	"cmd/gofsdp":     {[]string{"gpucheck", "bench/report", "bench/scenario", "config", "deploy", "doctor", "launcher", "train", "cpu", "cuda", "nccl", "ray"}, "the simulator is for tests"},
 
 	"internal/rules":    {nil, "it reads the code as text"},
