@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/cuda/sim"
@@ -73,12 +74,14 @@ func simulated(ranks, local int) (*gpus, error) {
 	} else {
 		g.report.NCCL.Problem = err.Error()
 	}
+	var open atomic.Int32
 	g.open = func(o cuda.Options) (device.Device, error) {
 		dev, err := cuda.New(driver, o)
 		if err != nil {
 			return nil, err
 		}
-		return simulatedDevice{dev.(nccl.Device), m}, nil
+		open.Add(1)
+		return simulatedDevice{dev.(nccl.Device), m, &open}, nil
 	}
 	return g, nil
 }
@@ -87,7 +90,8 @@ func simulated(ranks, local int) (*gpus, error) {
 // device would have let pass.
 type simulatedDevice struct {
 	nccl.Device
-	m *sim.Machine
+	m    *sim.Machine
+	open *atomic.Int32 // devices of the machine
 }
 
 // Room passes on what the GPU tells of its memory.
@@ -102,6 +106,9 @@ func (d simulatedDevice) Close() error {
 	d.m.Wait()
 	for _, f := range d.m.Faults() {
 		errs = append(errs, f)
+	}
+	if d.open.Add(-1) > 0 {
+		return errors.Join(errs...) // what there is may be the others'
 	}
 	for _, leak := range d.m.Leaks() {
 		errs = append(errs, errors.New("left on the simulated machine: "+leak))
