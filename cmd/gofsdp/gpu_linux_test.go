@@ -48,18 +48,42 @@ func TestWhatARunOnGPUsLacksIsNamedWithTheRemedy(t *testing.T) {
 		args []string
 		want []string // in what it says
 	}{
-		"too old a driver": {driverControl{11080, 0, 1, 8}, nil, []string{"--ranks", "1"},
-			[]string{"scaling.device: cuda, and this machine has no GPU to compute on: libcuda.so.535.161.08", "is too old; the kernels need a driver of CUDA 12.2 (R535) or newer", "cuda-compat"}},
-		"no device": {driverControl{12040, 100, 0, 8}, nil, []string{"--ranks", "1"},
-			[]string{"is here and sees no GPU; a container gets its GPUs from its runtime"}},
-		"a device without bf16": {driverControl{12040, 0, 1, 7}, nil, []string{"--ranks", "1"},
-			[]string{"device 0, Test GPU 0, is of compute capability 7.9 and has no bf16: 8.0 (A100, L4, H100 and newer) is needed"}},
-		"no cuBLAS": {driverControl{12040, 0, 1, 8}, map[string]string{cuda.OverrideBLAS: "/nowhere/libcublas.so.13"}, []string{"--ranks", "1"},
-			[]string{"matrix products need cuBLAS: GOFSDP_LIBCUBLAS: /nowhere/libcublas.so.13: no such file or directory; let it name the library's file, or unset it"}},
-		"no NCCL for two": {driverControl{12040, 0, 2, 8}, map[string]string{cuda.OverrideNCCL: "/nowhere"}, []string{"--ranks", "2"},
-			[]string{"rank 0 on this machine has no GPU to compute on: GOFSDP_LIBNCCL: /nowhere: no such file or directory"}},
-		"an NCCL that is none": {driverControl{12040, 0, 2, 8}, nil, []string{"--ranks", "2"},
-			[]string{"libnccl.so.2 (" + nccl + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"}},
+		"too old a driver": {
+			driverControl{11080, 0, 1, 8},
+			nil,
+			[]string{"--ranks", "1"},
+			[]string{"scaling.device: cuda, and this machine has no GPU to compute on: libcuda.so.535.161.08", "is too old; the kernels need a driver of CUDA 12.2 (R535) or newer", "cuda-compat"},
+		},
+		"no device": {
+			driverControl{12040, 100, 0, 8},
+			nil,
+			[]string{"--ranks", "1"},
+			[]string{"is here and sees no GPU; a container gets its GPUs from its runtime"},
+		},
+		"a device without bf16": {
+			driverControl{12040, 0, 1, 7},
+			nil,
+			[]string{"--ranks", "1"},
+			[]string{"device 0, Test GPU 0, is of compute capability 7.9 and has no bf16: 8.0 (A100, L4, H100 and newer) is needed"},
+		},
+		"no cuBLAS": {
+			driverControl{12040, 0, 1, 8},
+			map[string]string{cuda.OverrideBLAS: "/nowhere/libcublas.so.13"},
+			[]string{"--ranks", "1"},
+			[]string{"matrix products need cuBLAS: GOFSDP_LIBCUBLAS: /nowhere/libcublas.so.13: no such file or directory; let it name the library's file, or unset it"},
+		},
+		"no NCCL for two": {
+			driverControl{12040, 0, 2, 8},
+			map[string]string{cuda.OverrideNCCL: "/nowhere"},
+			[]string{"--ranks", "2"},
+			[]string{"rank 0 on this machine has no GPU to compute on: GOFSDP_LIBNCCL: /nowhere: no such file or directory"},
+		},
+		"an NCCL that is none": {
+			driverControl{12040, 0, 2, 8},
+			nil,
+			[]string{"--ranks", "2"},
+			[]string{"libnccl.so.2 (" + nccl + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var control bytes.Buffer
