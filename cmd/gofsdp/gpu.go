@@ -88,7 +88,11 @@ func (g *gpus) of(local, ranks int, several bool) gpu {
 		return gpu{Lacks: why, Broken: r.State == cuda.Ready || r.State == cuda.Unusable}
 	}
 	p := r.Devices[local]
-	return gpu{Name: p.Name, Capability: p.Capability(), Driver: driverOf(r)}
+	own := gpu{Name: p.Name, Capability: p.Capability(), Driver: driverOf(r)}
+	if several {
+		own.NCCL = fmt.Sprintf("%s (%s)", r.NCCL.Version, r.NCCL.Path)
+	}
+	return own
 }
 
 // driverOf names a driver by its release, or else by the CUDA that it offers.

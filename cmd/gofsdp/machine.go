@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/cuda"
 )
 
 // The devices that scaling.device names.
@@ -32,6 +34,7 @@ type gpu struct {
 	Name       string `json:"name,omitempty"`       // "" where there is none that can be used
 	Capability string `json:"capability,omitempty"` // "8.9"
 	Driver     string `json:"driver,omitempty"`
+	NCCL       string `json:"nccl,omitempty"` // its version, and the file
 }
 
 // thisMachine describes where this process runs, without GPUs.
@@ -132,7 +135,8 @@ func commonDevice(asked string, all []machine) (kind string, notes []string, err
 	return cpuDevice, notes, nil
 }
 
-// alikeGPUs refuses ranks on GPUs of different architectures: each one's compiler
+// alikeGPUs refuses ranks with different versions of NCCL, which do not work
+// together, and ranks on GPUs of different architectures: each one's compiler
 // makes other code of the kernels, which rounds otherwise, so that the copies of
 // weights that ranks update by themselves would drift apart unseen. Of GPUs of one
 // architecture that differ, or of different drivers, it notes that each step takes
@@ -141,6 +145,11 @@ func alikeGPUs(all []machine) (notes []string, err error) {
 	first := all[0].GPU
 	for rank, m := range all {
 		g := m.GPU
+		mine, _, _ := strings.Cut(g.NCCL, " ")
+		if theirs, _, _ := strings.Cut(first.NCCL, " "); mine != theirs {
+			return nil, asUser(fmt.Errorf("scaling.device: rank 0 on %s has NCCL %s and rank %d on %s has NCCL %s: different versions do not work together; install one on all machines, or let %s name its file",
+				all[0].Host, first.NCCL, rank, m.Host, g.NCCL, cuda.OverrideNCCL))
+		}
 		if g.Capability != first.Capability {
 			return nil, asUser(fmt.Errorf("scaling.device: rank 0 on %s has %s (compute capability %s) and rank %d on %s has %s (%s): GPUs of different architectures round differently, and copies of weights would drift apart; take one kind",
 				all[0].Host, first.Name, first.Capability, rank, m.Host, g.Name, g.Capability))

@@ -10,6 +10,7 @@ func TestRanksComputeOnGPUsWhereAllHaveOneAndOnCPUsWhereNoneHas(t *testing.T) {
 	l40s := gpu{Name: "NVIDIA L40S", Capability: "8.9", Driver: "535.161.08"}
 	h200 := gpu{Name: "NVIDIA H200", Capability: "9.0", Driver: "580.1"}
 	newer := gpu{Name: "NVIDIA L4", Capability: "8.9", Driver: "580.1"}
+	with := func(g gpu, nccl string) gpu { g.NCCL = nccl; return g }
 	none := gpu{Lacks: "no library: libcuda.so.1 is not here; install NVIDIA's driver"}
 	old := gpu{Lacks: "cuda: libcuda.so.1 is too old; update it", Broken: true}
 	fewer := gpu{Lacks: "1 GPU for 2 ranks that take one each: start as many as there are, by scaling.num_workers", Broken: true}
@@ -32,6 +33,8 @@ func TestRanksComputeOnGPUsWhereAllHaveOneAndOnCPUsWhereNoneHas(t *testing.T) {
 		"GPUs are asked for, and one lacks": {"cuda", []gpu{l4, none}, "", []string{"scaling.device: cuda, and rank 1 on node-b has no GPU to compute on: libcuda.so.1 is not here"}},
 		"GPUs are asked for of one":         {"cuda", []gpu{none}, "", []string{"scaling.device: cuda, and this machine has no GPU"}},
 		"two architectures":                 {"cuda", []gpu{l4, l4, h200}, "", []string{"rank 0 on node-a has NVIDIA L4 (compute capability 8.9) and rank 2 on node-c has NVIDIA H200 (9.0)", "drift apart", "take one kind"}},
+		"two versions of NCCL":              {"cuda", []gpu{with(l4, "2.29.7 (/a)"), with(l4, "2.29.7 (/b)"), with(l4, "2.28.3 (/c)")}, "", []string{"rank 0 on node-a has NCCL 2.29.7 (/a) and rank 2 on node-c has NCCL 2.28.3 (/c)", "install one on all machines, or let GOFSDP_LIBNCCL name its file"}},
+		"one version of NCCL at two places": {"cuda", []gpu{with(l4, "2.29.7 (/a)"), with(l4, "2.29.7 (/b)")}, "cuda", nil},
 		"two kinds of one architecture":     {"auto", []gpu{l4, l40s, l4}, "cuda", []string{"rank 0 on node-a has NVIDIA L4", "rank 1 on node-b has NVIDIA L40S", "the slowest"}},
 		"two drivers":                       {"cuda", []gpu{l4, newer, newer}, "cuda", []string{"driver 535.161.08", "rank 1 on node-b has NVIDIA L4 (driver 580.1)"}},
 	} {
