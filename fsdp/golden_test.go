@@ -85,15 +85,30 @@ func total(losses []float32) (sum float64) {
 	return sum
 }
 
-// relative returns ‖a−b‖/‖b‖ with the norm of b at least floor.
+// off returns |got/want−1|. Where that is no number it is without bound: a NaN is below no limit
+// and above none.
+func off(got, want float64) float64 { return bounded(math.Abs(got/want - 1)) }
+
+func bounded(x float64) float64 {
+	if math.IsNaN(x) {
+		return math.Inf(1)
+	}
+	return x
+}
+
+// relative returns ‖a−b‖/‖b‖ with the norm of b at least floor, and like off no NaN. Other sizes
+// are without bound apart.
 func relative(a, b []float32, floor float64) float64 {
+	if len(a) != len(b) || len(b) == 0 {
+		return math.Inf(1)
+	}
 	var diff, norm float64
 	for i := range a {
 		d := float64(a[i]) - float64(b[i])
 		diff += d * d
 		norm += float64(b[i]) * float64(b[i])
 	}
-	return math.Sqrt(diff) / max(math.Sqrt(norm), floor, math.SmallestNonzeroFloat64)
+	return bounded(math.Sqrt(diff) / max(math.Sqrt(norm), floor, math.SmallestNonzeroFloat64))
 }
 
 func l2(x []float32) (n float64) {
@@ -115,6 +130,21 @@ func evaluated(e *Engine) []float32 {
 	return e.at(t).F32()
 }
 
+func TestNothingIsNearANaN(t *testing.T) {
+	nan := float32(math.NaN())
+	if r := off(math.NaN(), 1); !(r > 1) {
+		t.Errorf("a NaN is off by %v", r)
+	}
+	if r := off(1, math.NaN()); !(r > 1) {
+		t.Errorf("one is off a NaN by %v", r)
+	}
+	for _, c := range [][2][]float32{{{1, nan}, {1, 2}}, {{1, 2}, {1, nan}}, {{1}, {1, 2}}, {{}, {1}}, {{1, 2}, {1}}} {
+		if r := relative(c[0], c[1], 0); !(r > 1) {
+			t.Errorf("%v is off by %v from %v", c[0], r, c[1])
+		}
+	}
+}
+
 func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 	names, err := golden.Names()
 	if err != nil {
@@ -131,7 +161,7 @@ func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 					if err := e.Evaluate(b); err != nil {
 						t.Fatal(err)
 					}
-					if loss := total(e.Losses()) / n; math.Abs(loss/c.Loss-1) > 1e-5 {
+					if loss := total(e.Losses()) / n; off(loss, c.Loss) > 1e-5 {
 						t.Errorf("the evaluated loss is %v, transformers' is %v", loss, c.Loss)
 					}
 					if chunk == 0 {
@@ -143,7 +173,7 @@ func TestLossLogitsAndGradientsEqualTransformers(t *testing.T) {
 					if err := e.MicroBatch(b, float32(1/n), true); err != nil {
 						t.Fatal(err)
 					}
-					if loss := total(e.Losses()) / n; math.Abs(loss/c.Loss-1) > 1e-5 {
+					if loss := total(e.Losses()) / n; off(loss, c.Loss) > 1e-5 {
 						t.Errorf("the trained loss is %v, transformers' is %v", loss, c.Loss)
 					}
 					for _, p := range cfg.Params() {
@@ -193,7 +223,7 @@ func TestTwentyStepsEqualPyTorch(t *testing.T) {
 						}
 						sum += total(e.Losses())
 					}
-					if loss := sum / float64(s.Valid); math.Abs(loss/s.Loss-1) > 1e-4 {
+					if loss := sum / float64(s.Valid); off(loss, s.Loss) > 1e-4 {
 						t.Errorf("step %d: the loss is %v, PyTorch's is %v", i, loss, s.Loss)
 					}
 					a, err := e.Agree(sum, false)
@@ -201,7 +231,7 @@ func TestTwentyStepsEqualPyTorch(t *testing.T) {
 						t.Fatal(err)
 					}
 					norm := math.Sqrt(a.SquaredNorm)
-					if math.Abs(norm/s.Norm-1) > 1e-4 {
+					if off(norm, s.Norm) > 1e-4 {
 						t.Errorf("step %d: the gradient's norm is %v, PyTorch's is %v", i, norm, s.Norm)
 					}
 					// torch.nn.utils.clip_grad_norm_ multiplies by clip/(norm+1e-6), at most 1.
@@ -219,14 +249,14 @@ func TestTwentyStepsEqualPyTorch(t *testing.T) {
 				start := c.Weights()
 				for _, f := range tr.Final {
 					w := e.param(f.Name)
-					if math.Abs(l2(w)/f.Norm-1) > 1e-4 {
+					if off(l2(w), f.Norm) > 1e-4 {
 						t.Errorf("%s ends with the norm %v, PyTorch's is %v", f.Name, l2(w), f.Norm)
 					}
 					moved := make([]float32, len(w))
 					for i := range w {
 						moved[i] = w[i] - start[f.Name][i]
 					}
-					if !strings.HasSuffix(f.Name, "k_proj.bias") && math.Abs(l2(moved)/f.Moved-1) > 1e-2 {
+					if !strings.HasSuffix(f.Name, "k_proj.bias") && off(l2(moved), f.Moved) > 1e-2 {
 						t.Errorf("%s moved by %v, PyTorch's by %v", f.Name, l2(moved), f.Moved)
 					}
 				}

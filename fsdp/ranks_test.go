@@ -234,7 +234,7 @@ func near(t *testing.T, what string, typ device.DType, got, want outcome) {
 	t.Helper()
 	losses, norms, weights, biases := 1e-5, 1e-4, 1e-4, 1e-4
 	for i := range want.losses {
-		if math.Abs(got.losses[i]/want.losses[i]-1) > losses || math.Abs(got.norms[i]/want.norms[i]-1) > norms {
+		if off(got.losses[i], want.losses[i]) > losses || off(got.norms[i], want.norms[i]) > norms {
 			t.Errorf("%s: step %d has loss %v and norm %v, there %v and %v", what, i, got.losses[i], got.norms[i], want.losses[i], want.norms[i])
 		}
 		if typ == device.BF16 {
