@@ -555,3 +555,27 @@ func BenchmarkLaunch(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+func TestWithinTheContextIsCurrentForThatTimeAlone(t *testing.T) {
+	d, c := testDevice(t, Options{})
+	g := d.(*gpu)
+	mine := errors.New("mine")
+	gate := make(chan struct{})
+	go func() { _ = g.Do(func() error { <-gate; return nil }) }() // the device's thread is needed for nothing
+	c.calls()
+	var inside string
+	if err := g.Within(func() error { inside = c.calls(); return mine }); !errors.Is(err, mine) {
+		t.Error(err)
+	}
+	if after := c.calls(); inside != "cuCtxSetCurrent context\n" || after != "cuCtxSetCurrent none\n" {
+		t.Errorf("before: %safter: %s", inside, after)
+	}
+	close(gate)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.calls()
+	if err := g.Within(func() error { return mine }); !errors.Is(err, mine) || c.calls() != "" {
+		t.Errorf("of a closed device: %v", err)
+	}
+}

@@ -163,3 +163,26 @@ func TestAGraphThatCannotBeMadeIsAnErrorAndLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// watched is a native that may fail later.
+type watched struct{ native }
+
+func (o *watched) Watch() Failure { return o }
+func (o *watched) Err() error     { return nil }
+
+func TestWhatIsWatchedIsRefusedInAListThatBecomesAGraph(t *testing.T) {
+	ran := 0
+	ops := []device.Op{&watched{native{func() error { ran++; return nil }}}}
+	for _, graphs := range []bool{false, true} {
+		d, _ := testDevice(t, Options{Graphs: graphs})
+		s := d.NewStream("reduce").(lister)
+		s.LaunchAll(ops)
+		err := s.Sync()
+		if graphs != (err != nil && strings.Contains(err.Error(), "stream reduce: watched cannot be in a list of operations that becomes a graph")) {
+			t.Errorf("graphs %v: %v", graphs, err)
+		}
+	}
+	if ran != 1 {
+		t.Errorf("it ran %d times, and should have where nothing becomes a graph", ran)
+	}
+}

@@ -6,7 +6,9 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"unsafe"
 
@@ -59,6 +61,34 @@ func (g *gpu) Mark(e device.Event, stream unsafe.Pointer) error {
 	mine.lost.Store(err != nil)
 	mine.issued.Store(turn)
 	return err
+}
+
+// Within runs f on a thread of its own, with the GPU's context current for that time: for what must wait for
+// nothing that is queued, as Do would, and would make a context on another GPU where none is current. Once the
+// device is closed there is none to be had.
+func (g *gpu) Within(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	leave, err := g.visit()
+	return errors.Join(err, f(), leave())
+}
+
+// visit makes the context current on this thread, until leave is called.
+func (g *gpu) visit() (leave func() error, err error) {
+	g.alive.RLock() // not for longer: what is done there may last
+	defer g.alive.RUnlock()
+	table := g.driver.table
+	var before C.CUcontext
+	if !g.gone {
+		err = g.failed(C.call_cuCtxGetCurrent(table, &before), "cuCtxGetCurrent")
+		if err == nil {
+			err = g.failed(C.call_cuCtxSetCurrent(table, g.context), "cuCtxSetCurrent")
+		}
+	}
+	if g.gone || err != nil {
+		return func() error { return nil }, err
+	}
+	return func() error { return g.failed(C.call_cuCtxSetCurrent(table, before), "cuCtxSetCurrent") }, nil
 }
 
 // OpenNCCL finds NCCL, as Find does, and opens it. The handle is dlopen's; it is not to be closed. Where there is

@@ -242,7 +242,9 @@ func (c *Comm) abandon() {
 	aborted := make(chan struct{})
 	go func() {
 		defer close(aborted)
-		C.call_ncclCommAbort(c.library.table, handle) // its result changes nothing: the handle is gone
+		// Its result changes nothing: the handle is gone. On a thread without the context it would make one on GPU
+		// 0, of half a GB, where another rank may have no room for it.
+		_ = c.device.Within(func() error { C.call_ncclCommAbort(c.library.table, handle); return nil })
 	}()
 	select {
 	case <-aborted:

@@ -20,6 +20,8 @@ type Device interface {
 	device.Device
 	// Do runs f on the device's thread, where its context is current.
 	Do(f func() error) error
+	// Within runs f on another thread, where its context is current, whatever the device's thread does.
+	Within(f func() error) error
 	// Mark records an event in a CUDA stream at once, on that thread.
 	Mark(e device.Event, stream unsafe.Pointer) error
 }

@@ -72,6 +72,7 @@ func askForID() int {
 type withoutGPU struct{ device.Device }
 
 func (withoutGPU) Do(f func() error) error                 { return f() }
+func (withoutGPU) Within(f func() error) error             { return f() }
 func (withoutGPU) Mark(device.Event, unsafe.Pointer) error { return errors.New("no GPU") }
 
 // joinWithoutGPU is what the other child does.

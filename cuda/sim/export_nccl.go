@@ -87,17 +87,17 @@ func inComm(call string, handle C.uintptr_t, f func(c *comm) error) C.ncclResult
 
 //export sim_ncclCommFinalize
 func sim_ncclCommFinalize(handle C.uintptr_t) C.ncclResult_t {
-	return inComm("ncclCommFinalize", handle, func(c *comm) error { return c.finalize() })
+	return inComm("ncclCommFinalize", handle, func(c *comm) error { c.near("ncclCommFinalize"); return c.finalize() })
 }
 
 //export sim_ncclCommDestroy
 func sim_ncclCommDestroy(handle C.uintptr_t) C.ncclResult_t {
-	return inComm("ncclCommDestroy", handle, func(c *comm) error { return c.destroy() })
+	return inComm("ncclCommDestroy", handle, func(c *comm) error { c.near("ncclCommDestroy"); return c.destroy() })
 }
 
 //export sim_ncclCommAbort
 func sim_ncclCommAbort(handle C.uintptr_t) C.ncclResult_t {
-	return inComm("ncclCommAbort", handle, func(c *comm) error { return c.abort() })
+	return inComm("ncclCommAbort", handle, func(c *comm) error { c.near("ncclCommAbort"); return c.abort() })
 }
 
 //export sim_ncclCommGetAsyncError

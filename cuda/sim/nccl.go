@@ -22,7 +22,8 @@ import (
 // ranks, in fp32 for bf16.
 //
 // Where it is stricter than NCCL, on purpose: a thread must have the context of
-// the communicator's device; addresses are checked, as with NCCL_CHECK_POINTERS;
+// the communicator's device, also to end one, where NCCL would make a context on
+// another device, which is reported; addresses are checked, as with NCCL_CHECK_POINTERS;
 // a communicator is used on one thread at a time; ranges that overlap where NCCL
 // does not say that they may are reported, and so are ranks that do not do the
 // same, which all are told as an error of usage later.
@@ -342,6 +343,13 @@ func (c *comm) proceed(do func() error) error {
 	}
 	c.polls, c.then = c.m.polls(), do
 	return errInProgress
+}
+
+// near reports a call on a thread whose device is not the communicator's.
+func (c *comm) near(call string) {
+	if c.m.current[syscall.Gettid()] != c.ctx {
+		c.m.report(&Fault{Device: c.ctx.device.number, Stream: c.name, Call: call, Err: errors.New("on a thread whose device is not its own: NCCL would make a context on device 0")})
+	}
 }
 
 // finalize is ncclCommFinalize: it waits for what is in the streams.

@@ -137,7 +137,7 @@ func TestTheOthersAreToldOfAProcessThatIsKilled(t *testing.T) {
 	}
 }
 
-func orderOf(do string, rank int) order { return order{Do: do, Rank: rank} }
+func orderOf(do string, rank int) order { return order{Do: do, Rank: rank, Device: rank} }
 
 func TestAProcessThatLeavesInOrderLeavesTheOthersWaiting(t *testing.T) {
 	for name, whose := range map[string]int{"of a rank": 2, "whose unique id they have": 0} {

@@ -77,6 +77,7 @@ func (r *apart) perform(o order) (a reply) {
 	case "query":
 		a.Text = sim.Result(r.StreamQuery(r.streams[o.Rank])).String()
 	case "abort":
+		r.ok(r.CtxSetCurrent(r.contexts[o.Device]))
 		r.does(r.CommAbort(r.comms[o.Rank]))
 	case "finish":
 		for _, k := range o.Mine {
@@ -84,6 +85,7 @@ func (r *apart) perform(o order) (a reply) {
 			r.says(r.CommFinalize(r.comms[k]), sim.NCCLInProgress)
 		}
 		for _, k := range o.Mine {
+			r.on(k)
 			r.settled(k, sim.NCCLSuccess)
 			r.does(r.CommDestroy(r.comms[k]))
 		}

@@ -450,8 +450,10 @@ func TestACommunicatorIsUsedWhenItsLastCallIsThrough(t *testing.T) {
 	r.on(1)
 	b := r.upload(encode(f32, 2))
 	r.started(1, r.AllReduce(b, b, 1, f32, 0, r.comms[1], r.streams[1]))
+	r.on(0)
 	r.settled(0, sim.NCCLSuccess)
 	r.does(r.CommDestroy(r.comms[0]))
+	r.on(1)
 	r.does(r.CommDestroy(r.comms[1])) // without Finalize: it waits itself
 	r.noFaults()
 	for k := range 2 {

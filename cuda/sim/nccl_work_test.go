@@ -39,8 +39,9 @@ func TestRanksThatDoNotDoTheSameAreTold(t *testing.T) {
 				r.says(int(state), sim.NCCLInvalidUsage)
 				r.want(r.StreamQuery(r.streams[0]), sim.NotReady) // nothing ends by itself
 			}
-			r.does(r.CommAbort(r.comms[0]))
 			r.does(r.CommAbort(r.comms[1]))
+			r.on(0)
+			r.does(r.CommAbort(r.comms[0]))
 			r.m.Wait()
 			if all := r.m.Faults(); len(all) != 2 || !strings.Contains(all[0].Error(), "message truncated: collective 0 is ncclAllReduce of 1 of type 7") {
 				t.Errorf("%v", all)
@@ -78,6 +79,25 @@ func TestAnAbortEndsTheWaitsOfItsRankAlone(t *testing.T) {
 	r.does(r.CommAbort(r.comms[1]))
 	r.ok(r.StreamSynchronize(r.streams[1]))
 	r.noFaults()
+}
+
+func TestAnEndOfACommunicatorOnAnotherDevicesThreadIsReported(t *testing.T) {
+	r := ranks(t, 2, sim.Config{})
+	r.on(1)
+	r.says(r.CommFinalize(r.comms[0]), sim.NCCLInProgress)
+	r.settled(0, sim.NCCLSuccess)
+	r.does(r.CommDestroy(r.comms[0]))
+	r.ok(r.CtxSetCurrent(0))
+	r.does(r.CommAbort(r.comms[1]))
+	all := r.m.Faults()
+	if len(all) != 3 {
+		t.Fatalf("%v", all)
+	}
+	for i, call := range []string{"ncclCommFinalize", "ncclCommDestroy", "ncclCommAbort"} {
+		if all[i].Call != call || !strings.Contains(all[i].Error(), "would make a context on device 0") {
+			t.Error(all[i])
+		}
+	}
 }
 
 func TestAGroupStartsItsCollectivesAtItsEnd(t *testing.T) {
