@@ -10,7 +10,7 @@ import (
 // Config is everything about a decoder that its config.json says and that changes its numbers.
 // Sizes are counts of elements. One that ParseConfig, Builtin or Resolve gives out is consistent.
 type Config struct {
-	Family       string         // "qwen2", "qwen3" or "llama": config.json's model_type
+	Family       string         // one of families, "qwen2" for example: config.json's model_type
 	Vocab        int            // rows of the embedding and of the head
 	Hidden       int            // width of the residual stream
 	Layers       int            // decoder blocks
@@ -38,13 +38,6 @@ type Llama3Scaling struct {
 	OriginalMaxPositions int
 }
 
-// The families, by config.json's model_type, with the class that transformers loads them into.
-var architectures = map[string]string{
-	"qwen2": "Qwen2ForCausalLM",
-	"qwen3": "Qwen3ForCausalLM",
-	"llama": "LlamaForCausalLM",
-}
-
 // Limits that no real model comes near. They keep every product of sizes, summed over all layers,
 // within an int, so that a hostile file cannot wrap one around.
 const (
@@ -63,11 +56,11 @@ func (c Config) check() []mistake {
 	wrong := func(field, format string, args ...any) {
 		mistakes = append(mistakes, mistake{field, fmt.Sprintf(format, args...)})
 	}
-	if _, ok := architectures[c.Family]; !ok {
-		wrong("model_type", "%q is not supported, only qwen2, qwen3 and llama", c.Family)
-	}
-	if c.QKVBias != (c.Family == "qwen2") || c.QKNorm != (c.Family == "qwen3") {
-		wrong("model_type", "of the families, qwen2 alone has query, key and value biases, and qwen3 alone query and key norms")
+	of, ok := familyOf(c.Family)
+	if !ok {
+		wrong("model_type", "%q is not supported, only %s", c.Family, familyNames("and"))
+	} else if c.QKVBias != of.qkvBias || c.QKNorm != of.qkNorm {
+		wrong("model_type", "a %s has query, key and value biases: %v, and query and key norms: %v", of.name, of.qkvBias, of.qkNorm)
 	}
 	sound := true
 	for _, size := range []struct {
@@ -98,8 +91,8 @@ func (c Config) check() []mistake {
 		if c.Heads*c.HeadSize > mostWidth {
 			wrong("head_dim", "%d heads of %d are more than %d elements", c.Heads, c.HeadSize, mostWidth)
 		}
-		if c.Family == "llama" && c.Hidden%c.Heads != 0 {
-			wrong("hidden_size", "%d is no multiple of num_attention_heads, %d, as transformers wants it of a llama", c.Hidden, c.Heads)
+		if of.evenHeads && c.Hidden%c.Heads != 0 {
+			wrong("hidden_size", "%d is no multiple of num_attention_heads, %d, as transformers wants it of a %s", c.Hidden, c.Heads, of.name)
 		}
 	}
 	if !(c.NormEps > 0 && c.NormEps < 1) {
@@ -133,8 +126,9 @@ func (c Config) JSON() []byte {
 		panic(fmt.Sprintf("model: writing an inconsistent configuration: %s: %s", mistakes[0].field, mistakes[0].what))
 	}
 	no, none := false, float(0)
+	of, _ := familyOf(c.Family)
 	file := configFile{
-		Architectures: []string{architectures[c.Family]},
+		Architectures: []string{of.class},
 		Dropout:       &none,
 		HiddenAct:     "silu",
 		Hidden:        c.Hidden,
@@ -155,12 +149,13 @@ func (c Config) JSON() []byte {
 	if c.Family != "qwen2" || c.HeadSize*c.Heads != c.Hidden {
 		file.HeadSize = c.HeadSize
 	}
-	if c.Family != "qwen2" {
+	if !of.qkvBias {
 		file.AttentionBias = &no
 	}
-	if c.Family == "llama" {
+	if of.mlpBias {
 		file.MLPBias = &no
-	} else {
+	}
+	if of.window == switched {
 		file.UseSlidingWindow = &no
 	}
 	if s := c.RopeScaling; s != nil {

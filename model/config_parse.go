@@ -11,26 +11,27 @@ import (
 // reads may be one that matters. The error joins all mistakes of the file, each beginning with name
 // (the file's, as the user knows it) and the field.
 //
-// Families and defaults: transformers 5.24, configuration_{qwen2,qwen3,llama}.py.
+// Defaults: transformers 5.24, configuration_*.py of the families.
 func ParseConfig(text []byte, name string) (Config, error) {
 	f, err := readFields(text, name, "")
 	if err != nil {
 		return Config{}, err
 	}
 	c := Config{Family: f.text("model_type", "")}
-	if _, ok := architectures[c.Family]; !ok {
+	of, ok := familyOf(c.Family)
+	if !ok {
 		// Every other rule depends on the family, so nothing more can be said of the file.
 		switch {
 		case c.Family != "":
-			f.wrong("model_type", "%q is not supported, only qwen2, qwen3 and llama", c.Family)
+			f.wrong("model_type", "%q is not supported, only %s", c.Family, familyNames("and"))
 		case !f.doubted["model_type"]:
-			f.wrong("model_type", "is missing: it names the family, qwen2, qwen3 or llama")
+			f.wrong("model_type", "is missing: it names the family, %s", familyNames("or"))
 		}
 		return Config{}, errors.Join(f.errs...)
 	}
-	readSizes(f, &c)
+	readSizes(f, of, &c)
 	rope := readRope(f, &c)
-	refuseUnsupported(f, c)
+	refuseUnsupported(f, of, c)
 	f.refuseUnknown()
 	for _, m := range c.check() {
 		if field, ok := strings.CutPrefix(m.field, "rope_scaling."); ok {
@@ -46,27 +47,24 @@ func ParseConfig(text []byte, name string) (Config, error) {
 	return c, nil
 }
 
-func readSizes(f *fields, c *Config) {
-	qwen := c.Family != "llama"
+func readSizes(f *fields, of family, c *Config) {
 	c.Vocab = f.required("vocab_size")
 	c.Hidden = f.required("hidden_size")
 	c.Layers = f.required("num_hidden_layers")
 	c.Heads = f.required("num_attention_heads")
 	c.MLP = f.required("intermediate_size")
 
-	// Of Qwen, transformers takes 32 for an absent number and all heads for null. Nobody means
-	// either, and they differ: it must be there.
-	if qwen {
-		c.KVHeads = f.required("num_key_value_heads")
-	} else {
+	if of.kvHeads {
 		c.KVHeads = f.integer("num_key_value_heads", c.Heads)
 		f.derived("num_key_value_heads", "num_attention_heads")
+	} else {
+		c.KVHeads = f.required("num_key_value_heads")
 	}
 	switch {
 	case f.has("head_dim"):
 		c.HeadSize = f.integer("head_dim", 0)
-	case c.Family == "qwen3":
-		c.HeadSize = 128
+	case of.headSize > 0:
+		c.HeadSize = of.headSize
 	case c.Hidden < 1 || c.Heads < 1: // is said of them
 		f.doubted["head_dim"] = true
 	case c.Hidden%c.Heads == 0:
@@ -75,23 +73,18 @@ func readSizes(f *fields, c *Config) {
 		f.wrong("head_dim", "is missing, and hidden_size %d is no multiple of num_attention_heads %d", c.Hidden, c.Heads)
 	}
 
-	positions := 2048
-	if qwen {
-		positions = 32768
-	}
-	c.MaxPositions = f.integer("max_position_embeddings", positions)
+	c.MaxPositions = f.integer("max_position_embeddings", of.positions)
 	c.NormEps = f.number("rms_norm_eps", 1e-6)
 	c.InitStd = f.number("initializer_range", 0.02)
 	c.Tied = f.boolean("tie_word_embeddings", false)
-	c.QKVBias = c.Family == "qwen2"
-	c.QKNorm = c.Family == "qwen3"
+	c.QKVBias, c.QKNorm = of.qkvBias, of.qkNorm
 }
 
 // readRope reads transformers 4's rope_theta and rope_scaling and transformers 5's rope_parameters,
 // which holds both. What is said twice must agree. It returns the path of the object that it read.
 func readRope(f *fields, c *Config) string {
 	outer := f.has("rope_theta")
-	c.RopeTheta = f.number("rope_theta", 10000) // transformers' default of all three families
+	c.RopeTheta = f.number("rope_theta", 10000) // transformers' default of all families
 	old, now := f.object("rope_scaling"), f.object("rope_parameters")
 	if old != nil && now != nil {
 		f.wrong("rope_scaling", "is there beside rope_parameters; one of them must go")
@@ -134,7 +127,7 @@ func readRope(f *fields, c *Config) string {
 }
 
 // refuseUnsupported names the fields that would change the numbers, each with the value that does not.
-func refuseUnsupported(f *fields, c Config) {
+func refuseUnsupported(f *fields, of family, c Config) {
 	f.only("hidden_act", `"silu"`, "the MLP's gate is SiLU")
 	f.only("attention_dropout", "0", "there is no dropout")
 	f.only("use_sliding_window", "false", "attention reaches over the whole document")
@@ -146,16 +139,17 @@ func refuseUnsupported(f *fields, c Config) {
 	f.only("is_encoder_decoder", "false", "the model is a decoder alone")
 	f.only("add_cross_attention", "false", "the model is a decoder alone")
 	f.only("chunk_size_feed_forward", "0", "the MLP is computed in one piece")
-	if c.Family == "qwen2" {
-		f.only("attention_bias", "true", "a qwen2 always has query, key and value biases")
+	if of.qkvBias {
+		f.only("attention_bias", "true", "a "+of.name+" always has query, key and value biases")
 	} else {
 		f.only("attention_bias", "false", "the attention's projections have no biases")
 	}
-	if c.Family == "llama" {
-		f.only("sliding_window", "null", "attention reaches over the whole document")
-	} else {
+	switch of.window {
+	case switched:
 		// Only the length of a window that use_sliding_window turns on.
 		f.ignore("sliding_window", "max_window_layers")
+	case absent:
+		f.only("sliding_window", "null", "attention reaches over the whole document")
 	}
 	if kinds := f.texts("layer_types"); kinds != nil {
 		if c.Layers > 0 && len(kinds) != c.Layers {

@@ -197,6 +197,21 @@ func TestTransformersLoadsWhatIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	configs["llama3"] = string(scaled.JSON())
+	names, err := golden.Names()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names { // of each family one at least, which may have no built-in shape
+		c, err := golden.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := ParseConfig(c.Config, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		configs[name] = string(parsed.JSON())
+	}
 	for name, text := range configs {
 		dir := t.TempDir()
 		if err := os.WriteFile(dir+"/config.json", []byte(text), 0o644); err != nil {
