@@ -7,6 +7,7 @@ package nccl
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,7 @@ import (
 
 // Connect joins this rank's groups, each of them ranks in increasing order, by a communicator of its own. All
 // ranks call it at once, with the same groups. It returns when this rank has joined all of its own, and fails
-// after the deadline, or as soon as ctx ends. The groups are to be closed before the device.
+// after JoinWithin, or as soon as ctx ends. The groups are to be closed before the device.
 func (l *Library) Connect(ctx context.Context, groups [][]int, rank int, set ConnectSettings) (_ *Groups, err error) {
 	own := word{Version: l.Version(), File: l.found.Path, IDs: map[int][]byte{}}
 	for i, ranks := range groups {
@@ -79,7 +80,7 @@ func (l *Library) join(ctx context.Context, id UniqueID, name string, ranks []in
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, c.release())
 	}
-	if err = c.init(ctx, id, set.network()); err == nil {
+	if err = c.init(ctx, id, set.network(), cmp.Or(set.JoinWithin, set.Deadline)); err == nil {
 		return c, nil
 	}
 	return nil, errors.Join(err, c.depart())
@@ -122,7 +123,7 @@ func (c *Comm) release() error {
 }
 
 // init joins, on the device's thread, whose GPU NCCL takes, and waits elsewhere until all ranks have.
-func (c *Comm) init(ctx context.Context, id UniqueID, network string) error {
+func (c *Comm) init(ctx context.Context, id UniqueID, network string, within time.Duration) error {
 	if c.texts[1] = C.CString(c.name); network != "" {
 		c.texts[0] = C.CString(network)
 	}
@@ -145,7 +146,7 @@ func (c *Comm) init(ctx context.Context, id UniqueID, network string) error {
 			err = c.refused(r, "ncclCommInitRankConfig", c.asked(network))
 		case ctx.Err() != nil:
 			err = fmt.Errorf("%s: not all of ranks %v have joined it: %w", c.where, c.ranks, context.Cause(ctx))
-		case waited > c.deadline:
+		case waited > within:
 			err = fmt.Errorf("%s: after %v not all of ranks %v have joined it, and NCCL does not tell which: %w; the log of NCCL (NCCL_DEBUG_FILE) says how far it came, and NCCL_SOCKET_IFNAME which interface the ranks meet on", c.where, waited.Round(time.Millisecond), c.ranks, collective.ErrDeadline)
 		}
 	}

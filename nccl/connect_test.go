@@ -69,7 +69,7 @@ func TestAPeerThatNeverJoinsEndsAtTheDeadline(t *testing.T) {
 			return err
 		}
 		_, err := l.Connect(t.Context(), [][]int{{0, 1}}, 0, nccl.ConnectSettings{
-			Run: "run test", Deadline: 100 * time.Millisecond, Device: s.gpus[0], Exchange: ex(0),
+			Run: "run test", Deadline: patient, JoinWithin: 100 * time.Millisecond, Device: s.gpus[0], Exchange: ex(0),
 		})
 		return err
 	})

@@ -29,9 +29,12 @@ type Device interface {
 // ConnectSettings say how a rank joins its groups.
 type ConnectSettings struct {
 	Settings
-	Run      string // the run and its attempt, which communicators are called by in NCCL's log
-	Deadline time.Duration
-	Device   Device
+	Run      string        // the run and its attempt, which communicators are called by in NCCL's log
+	Deadline time.Duration // of a collective, and of leaving
+	// JoinWithin is the time to join a group, in which NCCL loads its kernels and finds its networks, as it
+	// does later no more; 0 is the deadline's.
+	JoinWithin time.Duration
+	Device     Device
 	// Exchange gives a value of this rank and returns all ranks' values, by rank.
 	Exchange func(ctx context.Context, value []byte) ([][]byte, error)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/cuda"
@@ -45,6 +46,10 @@ func rankEnvironment(rank launcher.Start, job []string) ([]string, error) {
 	}), nil
 }
 
+// joinWithin is what NCCL is given to join a group at the least: a rank that died
+// meanwhile ends it at once.
+const joinWithin = 2 * time.Minute
+
 // meet joins the groups of a rank that is on a GPU.
 func (m *member) meet(ctx context.Context, world collective.World) (*nccl.Groups, error) {
 	library, err := m.on.gpus.nccl()
@@ -52,7 +57,7 @@ func (m *member) meet(ctx context.Context, world collective.World) (*nccl.Groups
 		return nil, asUser(err)
 	}
 	return library.Connect(ctx, world.Groups, m.start.Rank, nccl.ConnectSettings{
-		Settings: m.cfg.Scaling.NCCL, Run: called(m.start), Deadline: m.start.Deadline, Device: m.dev.(nccl.Device),
+		Settings: m.cfg.Scaling.NCCL, Run: called(m.start), Deadline: m.start.Deadline, JoinWithin: max(m.start.Deadline, joinWithin), Device: m.dev.(nccl.Device),
 		Exchange: func(ctx context.Context, value []byte) ([][]byte, error) {
 			return m.client.Exchange(ctx, "nccl/ids", value)
 		},
