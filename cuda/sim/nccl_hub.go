@@ -352,7 +352,7 @@ func carried(t task, seats []*seat) bool {
 		}
 		return 1
 	})
-	buffer, sum := make([]byte, mostData), []byte(nil)
+	buffer, sum := make([]byte, min(mostData, t.Count*sizeOf(t.Type))), []byte(nil)
 	for step := range t.steps(len(seats)) {
 		piece := buffer[:step.n]
 		sum = sum[:0]

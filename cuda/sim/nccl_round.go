@@ -3,10 +3,11 @@
 package sim
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
+	"unsafe"
 )
 
 // task is a collective, as all ranks must have it alike.
@@ -94,33 +95,62 @@ const (
 
 // sizeOf is the size of an element, 0 of a type that is not taken.
 func sizeOf(typ int) uint64 {
-	return map[int]uint64{ncclInt32: 4, ncclFloat32: 4, ncclFloat64: 8, ncclBFloat16: 2}[typ]
+	switch typ {
+	case ncclInt32, ncclFloat32:
+		return 4
+	case ncclFloat64:
+		return 8
+	case ncclBFloat16:
+		return 2
+	}
+	return 0
 }
 
 // add adds a rank's numbers to a sum, which is fp32 for bf16. The first ones are the sum.
 func add(typ int, sum, b []byte, first bool) []byte {
-	le := binary.LittleEndian
 	if typ == ncclBFloat16 {
-		wide := make([]byte, 2*len(b))
-		for i := 0; i < len(b); i += 2 {
-			le.PutUint16(wide[2*i+2:], le.Uint16(b[i:]))
-		}
-		return add(ncclFloat32, sum, wide, first)
+		return addBFloat16(sum, b, first)
 	}
 	if first {
 		return append(sum, b...)
 	}
-	for i := 0; i < len(b); i += int(sizeOf(typ)) {
-		switch typ {
-		case ncclInt32:
-			le.PutUint32(sum[i:], le.Uint32(sum[i:])+le.Uint32(b[i:]))
-		case ncclFloat32:
-			le.PutUint32(sum[i:], math.Float32bits(math.Float32frombits(le.Uint32(sum[i:]))+math.Float32frombits(le.Uint32(b[i:]))))
-		case ncclFloat64:
-			le.PutUint64(sum[i:], math.Float64bits(math.Float64frombits(le.Uint64(sum[i:]))+math.Float64frombits(le.Uint64(b[i:]))))
-		}
+	switch typ {
+	case ncclInt32:
+		addTo[int32](sum, b)
+	case ncclFloat32:
+		addTo[float32](sum, b)
+	case ncclFloat64:
+		addTo[float64](sum, b)
 	}
 	return sum
+}
+
+func addTo[T int32 | float32 | float64](sum, b []byte) {
+	to := seen[T](sum)
+	for i, x := range seen[T](b) {
+		to[i] += x
+	}
+}
+
+func addBFloat16(sum, b []byte, first bool) []byte {
+	if first {
+		sum = slices.Grow(sum, 2*len(b))[:2*len(b)]
+	}
+	to := seen[float32](sum)
+	for i, half := range seen[uint16](b) {
+		x := math.Float32frombits(uint32(half) << 16)
+		if !first {
+			x += to[i]
+		}
+		to[i] = x
+	}
+	return sum
+}
+
+// seen is bytes as what they are, on a host whose bytes have the order of the device's.
+func seen[T any](b []byte) []T {
+	var element T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(element)))
 }
 
 // finish makes a sum what ranks receive.
@@ -133,15 +163,13 @@ func (t task) finish(sum []byte) []byte {
 
 // rounded rounds fp32 to bf16, to nearest even.
 func rounded(wide []byte) []byte {
-	le := binary.LittleEndian
 	out := make([]byte, len(wide)/2)
-	for i := 0; i < len(wide); i += 4 {
-		b := le.Uint32(wide[i:])
-		half := uint16((b + 0x7fff + b>>16&1) >> 16)
+	halves := seen[uint16](out)
+	for i, b := range seen[uint32](wide) {
+		halves[i] = uint16((b + 0x7fff + b>>16&1) >> 16)
 		if f := math.Float32frombits(b); f != f {
-			half = uint16(b>>16) | 0x40
+			halves[i] = uint16(b>>16) | 0x40
 		}
-		le.PutUint16(out[i/2:], half)
 	}
 	return out
 }
