@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gofsdp/gofsdp/device"
 )
@@ -31,12 +32,16 @@ var attentionKernels = func() (list []Kernel) {
 }()
 
 func attentionKernel[A any](name string, headSize, threads, blocks, shared int) Kernel {
-	k := kernelsOf[A]("attention", fmt.Sprintf("%s_h%d", name, headSize), threads, blocks)[1]
+	module := "attention"
+	if strings.HasPrefix(name, "attention_backward") {
+		module = "attention_backward"
+	}
+	k := kernelsOf[A](module, fmt.Sprintf("%s_h%d", name, headSize), threads, blocks)[1]
 	k.Shared = shared
 	return k
 }
 
-// As in attention.cu.
+// As in attention.cuh.
 const (
 	attentionRows = 128 // queries of a block that goes over keys
 	attentionTile = 64  // rows of a tile that passes, and keys of a block that goes over queries

@@ -3,6 +3,7 @@ package kernels
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -23,7 +24,7 @@ func readFile(t *testing.T, name string) string {
 }
 
 func TestTheCommittedPTXIsThatOfItsSources(t *testing.T) {
-	header := readFile(t, "common.cuh")
+	include := regexp.MustCompile(`(?m)^#include "(\w+\.cuh)"$`)
 	sources, err := filepath.Glob("*.cu")
 	if err != nil {
 		t.Fatal(err)
@@ -36,9 +37,23 @@ func TestTheCommittedPTXIsThatOfItsSources(t *testing.T) {
 		t.Errorf("sources of %v, PTX of %v: run make kernels", families, Modules())
 	}
 	for _, m := range Modules() {
-		want := fmt.Sprintf("// sources %x\n", sha256.Sum256([]byte(readFile(t, m+".cu")+"\x00"+header)))
+		text, headers := readFile(t, m+".cu"), map[string]string{}
+		var follow func(text string)
+		follow = func(text string) {
+			for _, i := range include.FindAllStringSubmatch(text, -1) {
+				if headers[i[1]] == "" {
+					headers[i[1]] = readFile(t, i[1])
+					follow(headers[i[1]])
+				}
+			}
+		}
+		follow(text)
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			text += "\x00" + headers[name]
+		}
+		want := fmt.Sprintf("// sources %x\n", sha256.Sum256([]byte(text)))
 		if !strings.HasPrefix(PTX(m), want) {
-			t.Errorf("%s.ptx was not made of %s.cu and common.cuh as they are; run make kernels and commit it", m, m)
+			t.Errorf("%s.ptx was not made of %s.cu and the headers as they are; run make kernels and commit it", m, m)
 		}
 	}
 }

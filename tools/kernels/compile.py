@@ -17,7 +17,7 @@ import re
 import sys
 
 OPTIONS = ["-arch=compute_80", "--std=c++17", "-default-device", "-lineinfo"]
-HEADER = "common.cuh"
+INCLUDE = re.compile(rb'(?m)^#include "(\w+\.cuh)"$')
 
 
 def nvrtc():
@@ -58,11 +58,26 @@ def plain(ptx):
     return re.sub(r"(?m)^\.global [^\n]*2nv6target[^\n]*\n", "", ptx)
 
 
-def compile_source(library, name, source, header):
+def headers_of(source):
+    """Returns the headers that a source includes, also through each other, by name and in its order."""
+    found = {}
+
+    def follow(text):
+        for name in INCLUDE.findall(text):
+            if name not in found:
+                with open(name, "rb") as f:
+                    found[name] = f.read()
+                follow(found[name])
+
+    follow(source)
+    return dict(sorted(found.items()))
+
+
+def compile_source(library, name, source, headers):
     """Returns PTX and log; PTX is None where the source has errors."""
-    program = ctypes.c_void_p()
-    headers, names = (ctypes.c_char_p * 1)(header), (ctypes.c_char_p * 1)(HEADER.encode())
-    call(library, "nvrtcCreateProgram", ctypes.byref(program), source, name.encode(), 1, headers, names)
+    program, n = ctypes.c_void_p(), len(headers)
+    texts, names = (ctypes.c_char_p * n)(*headers.values()), (ctypes.c_char_p * n)(*headers)
+    call(library, "nvrtcCreateProgram", ctypes.byref(program), source, name.encode(), n, texts, names)
     try:
         options = (ctypes.c_char_p * len(OPTIONS))(*[o.encode() for o in OPTIONS])
         code = library.nvrtcCompileProgram(program, len(OPTIONS), options)
@@ -72,9 +87,9 @@ def compile_source(library, name, source, header):
         call(library, "nvrtcDestroyProgram", ctypes.byref(program))
 
 
-def digest(source, header):
-    """As cuda/kernels' tests compute it: source, a zero byte, header."""
-    return hashlib.sha256(source + b"\0" + header).hexdigest()
+def digest(source, headers):
+    """As cuda/kernels' tests compute it: the source, and each header after a zero byte."""
+    return hashlib.sha256(b"\0".join([source, *headers.values()])).hexdigest()
 
 
 def main():
@@ -86,8 +101,6 @@ def main():
 
     library, failed = nvrtc(), False
     os.chdir(args.directory)
-    with open(HEADER, "rb") as f:
-        header = f.read()
     sources = sorted(glob.glob("*.cu"))
     families = {s[: -len(".cu")]: s for s in sources}
     for unknown in sorted(set(args.families) - set(families)):
@@ -97,14 +110,15 @@ def main():
         target = path[: -len(".cu")] + ".ptx"
         with open(path, "rb") as f:
             source = f.read()
+        headers = headers_of(source)
         shown = os.path.join(args.directory, target)
-        ptx, log = compile_source(library, family + ".cu", source, header)
+        ptx, log = compile_source(library, family + ".cu", source, headers)
         if log.strip("\0\n "):
             print(log.strip("\0\n "), file=sys.stderr)
         if ptx is None:
             failed = True
             continue
-        ptx = f"// sources {digest(source, header)}\n" + ptx.rstrip("\0\n") + "\n"
+        ptx = f"// sources {digest(source, headers)}\n" + ptx.rstrip("\0\n") + "\n"
         old = None
         if os.path.exists(target):
             with open(target) as f:
