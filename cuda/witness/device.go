@@ -25,8 +25,7 @@ type Device struct {
 	Started map[string]int
 }
 
-// withoutConsent is the dynamic shared memory that any kernel may have. For more a function's attribute has to
-// be set, for which the binding has no call.
+// withoutConsent is the dynamic shared memory that any kernel may have.
 const withoutConsent = 48 << 10
 
 // New makes the GPU's primary context current on this thread and loads our kernels into it.
@@ -55,6 +54,11 @@ func New(ordinal int) (*Device, error) {
 		if d.functions[k.Name], err = modules[k.Module].Function(k.Name); err != nil {
 			return nil, fmt.Errorf("witness: kernel %s: %w", k.Name, err)
 		}
+		if k.Shared > withoutConsent {
+			if err := consent(d.functions[k.Name], k.Shared); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return d, nil
 }
@@ -71,9 +75,6 @@ func (d *Device) Close() error {
 	}
 	return d.ordinal.ReleasePrimaryCtx()
 }
-
-// NeedsConsent says that the binding cannot start a kernel with so many bytes of dynamic shared memory.
-func NeedsConsent(shared int) bool { return shared > withoutConsent }
 
 // Launch starts a kernel. The binding copies eight bytes for each argument into memory of C's, one after the
 // other, and gives the driver the addresses of all. Our kernels have one argument, a struct of a multiple of
@@ -99,8 +100,11 @@ func (d *Device) Launch(l kernels.Launch, s cu.Stream) error {
 }
 
 // Run computes an operation whose operands are the host's: they are copied to memory of the device, and back
-// when it has been computed. Kernels that the binding cannot start are left out and counted.
-func (d *Device) Run(op device.Op, s cu.Stream) (left int, err error) {
+// when it has been computed.
+func (d *Device) Run(op device.Op, s cu.Stream) (err error) {
+	if err := op.Check(); err != nil {
+		return err
+	}
 	there := device.Clone(op)
 	held := map[device.Addr]cu.DevicePtr{}
 	defer func() {
@@ -125,24 +129,20 @@ func (d *Device) Run(op device.Op, s cu.Stream) (left int, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, o := range device.Operands(there) {
 		o.T.Addr = device.Addr(held[o.T.Addr])
 	}
 	launches, err := kernels.Lower(there)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	err = each("the copy to the device", func(t device.Tensor) error {
 		return cu.MemcpyHtoDAsync(held[t.Addr], t.Pointer(), t.Bytes(), s)
 	})
 	for _, l := range launches {
-		switch {
-		case err != nil:
-		case NeedsConsent(int(l.Shared)):
-			left++
-		default:
+		if err == nil {
 			err = d.Launch(l, s)
 		}
 	}
@@ -154,5 +154,5 @@ func (d *Device) Run(op device.Op, s cu.Stream) (left int, err error) {
 	if err == nil {
 		err = s.Synchronize()
 	}
-	return left, err
+	return err
 }

@@ -17,6 +17,6 @@
 // and is named by Missed; that of cuInit answers success, since the binding calls it before anything else of
 // the program runs.
 //
-// What the binding has no call for is not witnessed: pinned memory, more than 48 KiB of dynamic shared
-// memory, stream capture and graphs.
+// What the binding has no call for is not witnessed: pinned memory, stream capture and graphs. One call of that
+// kind is made beside it, through the same slots: kernels must be let have more than 48 KiB of shared memory.
 package witness

@@ -4,6 +4,7 @@
 #include "slots.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const gofsdp_driver *simulated;
@@ -17,6 +18,19 @@ static CUresult create_stream(CUstream *stream, unsigned flags) {
   return simulated->cuStreamCreateWithPriority(stream, flags, 0);
 }
 
+// Empties all slots: of another driver none may stay.
+static void clear(void) {
+  static void **empty;
+  size_t bytes = cu_count * sizeof *cu_slots;
+  if (empty != NULL) {
+    memcpy(cu_slots, empty, bytes);
+  } else if ((empty = malloc(bytes)) != NULL) {
+    memcpy(empty, cu_slots, bytes);
+  } else {
+    abort();
+  }
+}
+
 static int fill(const char *name, void *function) {
   for (int i = 0; i < cu_count; i++)
     if (strcmp(cu_names[i], name) == 0) {
@@ -28,6 +42,7 @@ static int fill(const char *name, void *function) {
 
 const char *witness_simulate(const gofsdp_driver *table) {
   simulated = table;
+  clear();
 #define ENTRY(name, symbol, parameters, arguments)                                                                     \
   if (!fill(symbol, (void *)table->name)) return symbol;
   DRIVER(ENTRY)
@@ -39,6 +54,7 @@ const char *witness_simulate(const gofsdp_driver *table) {
 
 int witness_open(void *library) {
   int filled = 0;
+  clear();
   for (int i = 0; i < cu_count; i++) {
     void *function = dlsym(library, cu_names[i]);
     if (function == NULL) continue;

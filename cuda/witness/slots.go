@@ -8,12 +8,18 @@ package witness
 // #cgo LDFLAGS: -ldl
 //
 // CUresult cuInit(unsigned flags);
+// CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value);
 import "C"
 
 import (
 	"fmt"
 	"unsafe"
+
+	"gorgonia.org/cu"
 )
+
+// The compiler refuses this where a Function is more than a handle.
+var _ = [1]struct{}{}[unsafe.Sizeof(cu.Function{})-unsafe.Sizeof(C.CUfunction(nil))]
 
 // Simulate lets the binding call a table of functions, a *gofsdp_driver in C, which stays to the end of the
 // process, and initialises the driver.
@@ -41,6 +47,16 @@ func Open(path string) error {
 func initialise() error {
 	if r := C.cuInit(0); r != 0 {
 		return fmt.Errorf("witness: cuInit says %d", int(r))
+	}
+	return nil
+}
+
+// consent lets a kernel have so many bytes of dynamic shared memory: the one call that our kernels need and the
+// binding has not. The binding's Function is the driver's, and nothing else.
+func consent(f cu.Function, shared int) error {
+	const maxDynamicShared = 8 // CUfunction_attribute
+	if r := C.cuFuncSetAttribute(*(*C.CUfunction)(unsafe.Pointer(&f)), maxDynamicShared, C.int(shared)); r != 0 {
+		return fmt.Errorf("witness: %d bytes of shared memory: cuFuncSetAttribute says %d", shared, int(r))
 	}
 	return nil
 }
