@@ -138,11 +138,15 @@ func plain(r *gpucheck.Result) {
 		for name := range p.Figures {
 			p.Figures[name] = 1
 		}
-		for _, t := range p.Tables {
+		for k := range p.Tables {
+			t := &p.Tables[k]
+			if p.Name == "compiled" { // a line a kernel
+				t.Rows, t.Note = t.Rows[:1], ""
+			}
 			for _, row := range t.Rows {
 				for j, c := range t.Columns {
 					_, number := row[j].(float64)
-					if number && (c.Unit != gpucheck.Count || p.Name == "kernels" && c.Name != "wrong") {
+					if number && (c.Unit != gpucheck.Count || p.Name == "compiled" || p.Name == "kernels" && c.Name != "wrong") {
 						row[j] = 1.0
 					}
 					if strings.Contains(c.Name, "loss") || strings.Contains(c.Name, "norm") {
@@ -218,6 +222,11 @@ func TestAFaultMakesItsPartFail(t *testing.T) {
 		{"a GPU that cannot be used", "loader", func(m *gpucheck.Machine) {
 			m.Report.Devices[1].Problem = "device 1 has no bf16"
 		}, "device 1 has no bf16"},
+		{"a kernel that is not compiled", "compiled", func(m *gpucheck.Machine) {
+			m.Open = func(cuda.Options) (device.Device, error) {
+				return nil, errors.New("218: this PTX is not what the driver takes")
+			}
+		}, "this PTX is not what the driver takes"},
 		{"an element one number beyond its bound", "kernels", func(m *gpucheck.Machine) {
 			m.Environment = []string{plantVariable + "=wrong SwiGLU"}
 		}, "SwiGLU f32: SwiGLU.Out: 1 of "},
@@ -354,7 +363,7 @@ func TestPartsAreChosenByName(t *testing.T) {
 			t.Errorf("%s: %v, want %s", names, got, want)
 		}
 	}
-	if _, err := gpucheck.Choose(all, []string{"kernel"}); err == nil || !strings.Contains(err.Error(), `no part "kernel"; the parts are loader, kernels,`) {
+	if _, err := gpucheck.Choose(all, []string{"kernel"}); err == nil || !strings.Contains(err.Error(), `no part "kernel"; the parts are loader, compiled, kernels,`) {
 		t.Error(err)
 	}
 }

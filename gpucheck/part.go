@@ -188,6 +188,7 @@ func Parts(s Sizes) []Part {
 	const short, long = 90 * time.Second, 4 * time.Minute
 	parts := []Part{
 		{"loader", "the driver, cuBLAS and NCCL are found, and at least one GPU can be used", short, loader},
+		{"compiled", "the driver compiles every kernel for this GPU", long, compiles},
 		{"kernels", "every operation on the GPU equals its Go reference within the bounds of its formats, in f32 and bf16, at odd sizes", long, kernels},
 		{"gemm", "products of cuBLAS at the models' shapes are right, in f32 without TF32 and in bf16", short, gemm},
 		{"shares", "every operation of a training step runs at the models' shapes, each measured against its limit", short, shares},

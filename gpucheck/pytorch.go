@@ -16,6 +16,7 @@ import (
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/record"
+	"github.com/gofsdp/gofsdp/train"
 )
 
 // The sides of the comparison.
@@ -83,13 +84,13 @@ func (c *check) compare(ctx context.Context, s Shape, sequences int, versions st
 	if err != nil {
 		return err
 	}
-	t := c.table(fmt.Sprintf("Training %s in bf16, %d sequences of %d tokens", s.Model, sequences, s.Length), Column{"round", Count}, Column{"side", Text}, Column{"tokens a second", Tokens}, Column{"FLOP/s of the model", FLOPS}, Column{"last loss", Text})
+	t := c.table(s.title(sequences), Column{"round", Count}, Column{"side", Text}, Column{"tokens a second", Tokens}, Column{"FLOP/s of the model", FLOPS}, Column{"last loss", Text})
 	t.Note = fmt.Sprintf("%s. Both begin with the same weights and see the same tokens; each line is the median of %d steps of a run, runs in turns.", versions, c.Timed)
 	for round, done := range result.Rounds {
 		for _, run := range done.Runs {
 			switch f := run.Failure; {
 			case f != nil && run.Side == theirs && f.Reason == scenario.OutOfMemory:
-				return lacks("%s ran out of memory with %d sequences of %d tokens", theirs, sequences, s.Length)
+				return lacks("%s ran out of memory with %s of %d tokens", theirs, train.Number(sequences, "sequence"), s.Length)
 			case f != nil:
 				c.fail("round %d: %s: %s: %s", round+1, run.Side, f.Reason, lastLines(f.Text, 4))
 				continue

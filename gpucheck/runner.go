@@ -75,6 +75,7 @@ func (r *Runner) part(ctx context.Context, p Part, left time.Duration, file stri
 	end := &ending{}
 	cmd.Stdout = io.MultiWriter(r.Log, end)
 	cmd.Stderr = cmd.Stdout
+	cmd.Env = append(os.Environ(), compiledIn(filepath.Dir(file))...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
@@ -97,6 +98,19 @@ func (r *Runner) part(ctx context.Context, p Part, left time.Duration, file stri
 		o.Seconds = took // opening the program included
 	}
 	return o
+}
+
+// compiledIn lets the driver keep compiled kernels in a folder where it cannot keep them at home: otherwise every
+// part would compile them again, which takes seconds.
+func compiledIn(dir string) []string {
+	const variable = "CUDA_CACHE_PATH"
+	if os.Getenv(variable) != "" {
+		return nil
+	}
+	if home, err := os.UserHomeDir(); err == nil && os.MkdirAll(filepath.Join(home, ".nv"), 0o700) == nil {
+		return nil
+	}
+	return []string{variable + "=" + filepath.Join(dir, "compiled")}
 }
 
 // WriteFile writes an outcome for the Runner.

@@ -18,7 +18,6 @@ func shares(ctx context.Context, c *check) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	compiled(c, cuda.CompiledKernels(g.Device))
 	l, err := g.limits(c.Sizes)
 	if err != nil {
 		return err

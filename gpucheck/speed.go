@@ -11,6 +11,7 @@ import (
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
+	"github.com/gofsdp/gofsdp/train"
 )
 
 // sustained multiplies for as long as a GPU needs to come to the power and heat that it keeps.
@@ -109,7 +110,7 @@ func training(s Shape) func(context.Context, *check) error {
 			return err
 		}
 		tokens, flops := speeds(times)
-		t := c.table(fmt.Sprintf("Training %s in bf16, %d sequences of %d tokens", s.Model, sequences, s.Length), Column{"", Text}, Column{"median", Tokens}, Column{"least", Tokens}, Column{"most", Tokens}, Column{"FLOP/s of the model", FLOPS}, Column{"share of cuBLAS at that time", Share})
+		t := c.table(s.title(sequences), Column{"", Text}, Column{"median", Tokens}, Column{"least", Tokens}, Column{"most", Tokens}, Column{"FLOP/s of the model", FLOPS}, Column{"share of cuBLAS at that time", Share})
 		var shares []float64
 		for i, limit := range times.Limit() {
 			shares = append(shares, limit/times.Seconds[i])
@@ -119,6 +120,11 @@ func training(s Shape) func(context.Context, *check) error {
 		c.figure("training tokens/s", tokens.Median)
 		return nil
 	}
+}
+
+// title names the training of a shape.
+func (s Shape) title(sequences int) string {
+	return fmt.Sprintf("Training %s in bf16, %s of %d tokens", s.Model, train.Number(sequences, "sequence"), s.Length)
 }
 
 // settings are those of a step on one rank.
