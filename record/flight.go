@@ -23,6 +23,7 @@ type Flight struct {
 	Reason  string           `json:"reason"`
 	Groups  map[string][]int `json:"groups,omitempty"` // the ranks of its group, itself among them, by axis
 	Streams []FlightStream   `json:"streams"`
+	Unseen  bool             `json:"unseen,omitempty"` // its device does not show what it is at: of its streams nothing is here
 }
 
 // FlightStream is a stream, with those operations that ended last, the one
@@ -135,7 +136,10 @@ func (f *Flight) At() string {
 			best = o
 		}
 	}
-	if best == nil {
+	switch {
+	case best == nil && f.Unseen:
+		return "at what its device does not show"
+	case best == nil:
 		return f.idle()
 	}
 	return best.stands() + best.since(f.Time)

@@ -23,6 +23,9 @@ func FlightReport(flights []*Flight) string {
 	}
 	out.WriteString("\n\n")
 	reportReasons(&out, flights)
+	if slices.ContainsFunc(flights, func(f *Flight) bool { return f.Unseen }) {
+		out.WriteString("What GPUs were at is not to be seen; where it is known, the reason names it.\n")
+	}
 	reportMeetings(&out, flights)
 	reportStreams(&out, flights)
 	return out.String()

@@ -59,6 +59,7 @@ type Run struct {
 	Plan   *fsdp.Plan
 	Engine *fsdp.Engine // nil where the run was only checked
 	info   device.Info
+	apart  bool // its memory is, and so it is none that can be observed
 	dev    device.Device
 	meet   func() error
 	flight *fsdp.Flight // the engine's
@@ -118,7 +119,7 @@ func Check(ctx context.Context, w Work, place Place, info device.Info, log func(
 	if err != nil {
 		return nil, err
 	}
-	r = &Run{Work: w, Model: src, info: info, weights: weights}
+	r = &Run{Work: w, Model: src, info: info, apart: place.Apart != nil, weights: weights}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())

@@ -65,8 +65,12 @@ func (w Window) String() string {
 	return fmt.Sprintf("%d-%d", w.First, w.Last)
 }
 
-// CheckTrace refuses a window of which the run has no step.
+// CheckTrace refuses a window of which the run has no step, and any where devices
+// cannot be observed.
 func (r *Run) CheckTrace(w Window) error {
+	if w != (Window{}) && r.apart {
+		return fmt.Errorf("run.trace: what a GPU does is not timed yet; leave it out, or trace a run on CPUs (scaling.device: cpu)")
+	}
 	if steps := r.Work.Train.StepsOver(r.Data.Train); w.First > steps {
 		return fmt.Errorf("run.trace: %v begins with step %d of a run of %d; name earlier ones, such as 1-%d", w, w.First, steps, steps)
 	}

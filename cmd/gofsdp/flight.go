@@ -45,6 +45,7 @@ type flight struct {
 	rank, world int
 
 	mu      sync.Mutex
+	unseen  bool // the device's streams cannot be observed
 	held    *record.Flight
 	written bool
 }
@@ -59,12 +60,20 @@ func (a *app) newFlight(rank, world int) (*flight, error) {
 	return &flight{Flight: fsdp.NewFlight(), app: a, dir: dir, rank: rank, world: world}, nil
 }
 
+// blind is for a device whose streams cannot be observed.
+func (f *flight) blind() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unseen = true
+}
+
 // stand takes what the recorder holds now, unless it has been taken.
 func (f *flight) stand(reason error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.held == nil {
 		f.held = train.FlightRecord(f.Flight, f.rank, f.world)
+		f.held.Unseen = f.unseen
 		f.held.Reason = f.app.oneLine(reason)
 	}
 }

@@ -153,6 +153,9 @@ func (m *member) agree() error {
 	if m.on.kind, m.isa = all.device, all.isa; m.on.kind == cpuDevice {
 		m.on.gpus = nil
 	}
+	if m.on.gpus != nil {
+		m.recorder.blind()
+	}
 	if at.Rank == 0 {
 		for _, note := range all.notes {
 			m.printf("%s\n", note)

@@ -142,6 +142,9 @@ func TestWhatHappensToASimulatedRankEndsTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.failed(c.code, c.want)
+			if said := s.out.String(); strings.Contains(said, "between programs") {
+				t.Errorf("it makes up where a rank stood: %s", said)
+			}
 			await(t, "the end of all", func() bool { return len(marked(t, mark)) == 0 })
 		})
 	}

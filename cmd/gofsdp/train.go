@@ -78,6 +78,9 @@ func (c *trainCommand) Run(a *app) (err error) {
 	// Several ranks open the run in processes of their own, where all is well.
 	work, log := train.Work{Model: cfg.Model, Data: cfg.Data, Train: cfg.Train}, func(format string, args ...any) { a.printf(format+"\n", args...) }
 	recorder := &flight{Flight: fsdp.NewFlight(), app: a, world: 1}
+	if on.gpus != nil {
+		recorder.blind()
+	}
 	var r *train.Run
 	if cfg.Scaling.Workers > 1 {
 		r, err = train.Check(a.ctx, work, on.place(cfg.Scaling), info, log)
