@@ -127,3 +127,21 @@ func TestAnAbortNeedsNothingOfTheDevicesThread(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnAbortThatDoesNotEndEndsTheWaitAllTheSame(t *testing.T) {
+	d, s, mine := hung(t, 3*time.Second)
+	_, shared := library(t)
+	release := shared.m.HoldAborts()
+	defer release()
+	reason := errors.New("another rank has failed")
+	mine.Abort(reason)
+	if err := s.Sync(); !errors.Is(err, reason) {
+		t.Errorf("who waits is told %v", err)
+	}
+	if err := mine.Close(); err == nil || !strings.Contains(err.Error(), "rank 0: communicator \"run hang, group 0\": NCCL was told to abort") || !strings.Contains(err.Error(), "this process has to end") {
+		t.Errorf("%v", err)
+	}
+	if err := d.Close(); err != nil { // which has the communicator's memory
+		t.Error(err)
+	}
+}

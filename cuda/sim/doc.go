@@ -1,8 +1,9 @@
-// Package sim stands in for NVIDIA's driver and cuBLAS on machines without a GPU.
-// It fills the tables that package cuda calls through (cuda/table.h, blas.h) with
-// functions of its own: devices with their memory, contexts by thread, streams that
-// run at the same time, events, graphs, kernels, which package ptx executes, and
-// matrix products, which package cpu computes. A call with wrong arguments, in the
+// Package sim stands in for NVIDIA's driver, cuBLAS and NCCL on machines without a
+// GPU. It fills the tables that packages cuda and nccl call through (cuda/table.h,
+// cuda/blas.h, nccl/table.h) with functions of its own: devices with their memory,
+// contexts by thread, streams that run at the same time, events, graphs, kernels,
+// which package ptx executes, matrix products, which package cpu computes, and
+// collectives of ranks in one process or several (type NCCL). A call with wrong arguments, in the
 // wrong order or on the wrong thread gets the library's own result, and what work
 // did wrong behind the host's back is kept as a Fault.
 //

@@ -97,7 +97,7 @@ func sim_ncclCommDestroy(handle C.uintptr_t) C.ncclResult_t {
 
 //export sim_ncclCommAbort
 func sim_ncclCommAbort(handle C.uintptr_t) C.ncclResult_t {
-	return inComm("ncclCommAbort", handle, func(c *comm) error { c.near("ncclCommAbort"); return c.abort() })
+	return inComm("ncclCommAbort", handle, func(c *comm) error { return c.aborted() })
 }
 
 //export sim_ncclCommGetAsyncError

@@ -98,6 +98,7 @@ type ncclState struct {
 	batches map[int]*batch // by thread
 
 	listening sync.WaitGroup // for the hubs of comms
+	aborts    sync.RWMutex   // locked while none may return
 }
 
 // SetNCCLVersion changes what ncclGetVersion says from now on.
@@ -117,6 +118,13 @@ func (m *Machine) Disconnect(rank int) {
 			c.fault(NCCLRemoteError, fmt.Sprintf("rank %d has been disconnected", rank))
 		}
 	}
+}
+
+// HoldAborts keeps ncclCommAbort from returning until release is called, as NCCL does where what it waits for does
+// not come. What the communicator has in streams ends all the same.
+func (m *Machine) HoldAborts() (release func()) {
+	m.nccl.aborts.Lock()
+	return sync.OnceFunc(m.nccl.aborts.Unlock)
 }
 
 // endComms ends all communicators, so that nothing waits for a peer any more.
@@ -384,13 +392,24 @@ func (c *comm) destroy() error {
 	return c.abort()
 }
 
-// abort is ncclCommAbort.
+// abort ends it, which is what ncclCommAbort does.
 func (c *comm) abort() error {
 	delete(c.m.nccl.comms, c.handle)
 	c.m.mu.Unlock()
 	defer c.m.mu.Lock()
 	c.end()
 	return nil
+}
+
+// aborted is ncclCommAbort as its caller has it: it may last.
+func (c *comm) aborted() error {
+	c.near("ncclCommAbort")
+	err := c.abort()
+	c.m.mu.Unlock()
+	defer c.m.mu.Lock()
+	c.m.nccl.aborts.RLock()
+	defer c.m.nccl.aborts.RUnlock()
+	return err
 }
 
 // groupStart is ncclGroupStart.
