@@ -114,6 +114,9 @@ func attentionBackward(o *device.AttentionBackward) ([]Launch, error) {
 	if _, err := attentionName("attention_backward", o.HeadSize, o.Scale, typ, all); err != nil {
 		return nil, err
 	}
+	if err := countHeads(o.Seqs*o.SeqLen, o.Heads, o.KVHeads); err != nil {
+		return nil, err
+	}
 	rows, parts := o.Seqs*o.SeqLen, device.AttentionParts(typ, o.Seqs, o.SeqLen, o.Heads, o.KVHeads)
 	args := pack(attentionBackwardArgs{
 		at(o.Q), at(o.K), at(o.V), at(o.Start), at(o.Out), at(o.LSE), at(o.DOut), at(o.D), at(o.Parts), at(o.DQ), at(o.DK), at(o.DV),

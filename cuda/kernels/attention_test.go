@@ -198,6 +198,10 @@ func TestAttentionRefusesByNameWhatItsKernelsCannotDo(t *testing.T) {
 			}
 		}
 	}
+	large := &device.AttentionBackward{Q: memory.Blank(device.BF16, 1), Seqs: 60000, SeqLen: 60000, Heads: 2, KVHeads: 1, HeadSize: 64, Scale: 1}
+	if _, err := Lower(large); err == nil || !strings.Contains(err.Error(), "more than can be counted; make the micro-batch smaller") {
+		t.Error(err)
+	}
 	forward, _ := attentionShape{device.BF16, 1, 3, 2, 1, 64, one}.operations(memory)
 	forward.V.Addr += 2
 	forward.Scale = -1
