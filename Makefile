@@ -31,7 +31,7 @@ NOCGO := config cpu cuda/kernels cuda/sim/ptx data device doctor internal model 
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  ARGS="..." is passed on by train and bench, SCENARIO="scaling startup" is what bench runs,'
 	@echo '  FUZZTIME=10s bounds each fuzz target, KERNELS="norm rope" is what kernels compiles.'
 
