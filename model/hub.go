@@ -160,19 +160,28 @@ func fromCache(name string) (Source, error) {
 	return source, nil
 }
 
-// findCommit turns a revision into the commit of a snapshot: by refs, else by the commit itself or
-// an unambiguous beginning of at least seven digits. Without one it returns the paths it looked at.
+// findCommit turns a revision into the name of a snapshot, a commit where Hugging Face's tools made
+// it: by refs, else by the name itself or an unambiguous beginning of at least seven hexadecimal
+// digits. Without one it returns the paths it looked at.
 func findCommit(dir, revision string) (commit string, looked []string) {
 	if !filepath.IsLocal(revision) {
 		return "", []string{revision + ", which is no revision"}
 	}
 	ref := filepath.Join(dir, "refs", filepath.FromSlash(revision))
+	snapshots := filepath.Join(dir, "snapshots")
+	has := func(name string) bool {
+		return name == filepath.Base(name) && filepath.IsLocal(name) && name != "." && exists(filepath.Join(snapshots, name))
+	}
 	if text, err := os.ReadFile(ref); err == nil {
-		if commit := strings.TrimSpace(string(text)); hexDigits.MatchString(commit) {
+		commit := strings.TrimSpace(string(text))
+		if hexDigits.MatchString(commit) || has(commit) {
 			return commit, nil
 		}
+		return "", []string{fmt.Sprintf("%s, which holds %.60q and no commit", ref, commit)}
 	}
-	snapshots := filepath.Join(dir, "snapshots")
+	if has(revision) {
+		return revision, nil
+	}
 	if hexDigits.MatchString(revision) {
 		found, _ := filepath.Glob(filepath.Join(snapshots, revision+"*"))
 		if len(found) == 1 {

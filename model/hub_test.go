@@ -155,6 +155,20 @@ func TestAHubNameIsFoundInTheCache(t *testing.T) {
 	}
 }
 
+// huggingface_hub takes any name, and so do caches that are filled by other tools or by hand.
+func TestASnapshotMayHaveAnyName(t *testing.T) {
+	repo := filepath.Join(cache(t), "models--Qwen--Qwen2.5-1.5B")
+	put(t, filepath.Join(repo, "snapshots", "mine", "config.json"), publishedQwen2)
+	got, err := Resolve("Qwen/Qwen2.5-1.5B@mine")
+	if err != nil || got.Dir != filepath.Join(repo, "snapshots", "mine") || got.Revision != "mine" {
+		t.Errorf("by its name: %+v, %v", got, err)
+	}
+	put(t, filepath.Join(repo, "refs", "main"), "mine\n")
+	if got, err = Resolve("Qwen/Qwen2.5-1.5B"); err != nil || got.Revision != "mine" {
+		t.Errorf("by the branch main: %+v, %v", got, err)
+	}
+}
+
 func TestTheCacheLiesWhereHuggingFaceHasIt(t *testing.T) {
 	hub := cache(t)
 	home := t.TempDir()
@@ -208,6 +222,8 @@ func TestADownloadThatWasBrokenOffIsRefused(t *testing.T) {
 	}
 	refused(t, "Qwen/Qwen2.5-1.5B", "incomplete", filepath.Join(repo, "snapshots", firstCommit, "config.json"), `"hf download Qwen/Qwen2.5-1.5B"`)
 
-	put(t, filepath.Join(repo, "refs", "main"), "nonsense")
-	refused(t, "Qwen/Qwen2.5-1.5B", "but not its revision main", filepath.Join(repo, "refs", "main"))
+	for _, nonsense := range []string{"nonsense", "", ".", "..", "../snapshots", "a/b"} {
+		put(t, filepath.Join(repo, "refs", "main"), nonsense)
+		refused(t, "Qwen/Qwen2.5-1.5B", "but not its revision main", filepath.Join(repo, "refs", "main")+`, which holds "`+nonsense+`" and no commit`)
+	}
 }
