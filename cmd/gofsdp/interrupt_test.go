@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -123,7 +125,7 @@ func TestASignalEndsTrainingAfterTheStepWithEverythingWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Interrupted || code != c.code {
+		if code, _ := run.Outcome.ExitCode.Get(); run.Outcome.State != record.Interrupted || code != c.code || run.Outcome.Reason != "interrupted by "+unix.SignalName(c.signal) {
 			t.Errorf("%v: recorded as %+v", c.signal, run.Outcome)
 		}
 		steps, _ := run.Figures.Steps.Get()

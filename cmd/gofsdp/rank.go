@@ -307,8 +307,13 @@ func (a *app) follow(cfg *config.Config, r *train.Run, f *flight) (err error) {
 // interrupted gives a cancellation that all ranks have agreed on, by whose wish
 // ever, an exit code.
 func (a *app) interrupted(err error) error {
-	if errors.Is(err, context.Canceled) && a.ctx.Err() == nil {
+	var by interruption
+	switch {
+	case !errors.Is(err, context.Canceled):
+	case a.ctx.Err() == nil:
 		return interruption{syscall.SIGINT}
+	case errors.As(context.Cause(a.ctx), &by):
+		return by // it says by which signal, in the record, too
 	}
 	return err
 }
