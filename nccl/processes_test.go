@@ -270,7 +270,7 @@ func TestAPeersProcessThatIsKilledOrStoppedIsToldByName(t *testing.T) {
 		want     string
 	}{
 		"killed":  {syscall.SIGKILL, patient, "ncclRemoteError (6): remote process exited or there was a network error"},
-		"stopped": {syscall.SIGSTOP, 20 * time.Second, "which of ranks [0 1] did not come"},
+		"stopped": {syscall.SIGSTOP, 10 * time.Second, "which of ranks [0 1] did not come"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, others := among(t, c.deadline, []int{0}, part{Mine: []int{1}, Hangs: true})

@@ -19,7 +19,7 @@ import (
 
 // rankEnvironment is what the process of a rank that may be on a GPU begins with:
 // variables that C libraries read when they are loaded. Job are those of all
-// ranks. What a user says of NCCL's log holds; the provider of a network that the
+// ranks. What a user says to NCCL itself holds; the provider of a network that the
 // configuration requires is no matter of the environment.
 func rankEnvironment(rank launcher.Start, job []string) ([]string, error) {
 	cfg, err := told(rank)
@@ -42,7 +42,7 @@ func rankEnvironment(rank launcher.Start, job []string) ([]string, error) {
 	return slices.DeleteFunc(cfg.Scaling.NCCL.Environment(evidence, rank.Rank), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		_, set := os.LookupEnv(name)
-		return set && strings.HasPrefix(name, "NCCL_DEBUG")
+		return set && strings.HasPrefix(name, "NCCL_")
 	}), nil
 }
 

@@ -41,13 +41,14 @@ func TestARankOnAGPUBeginsWithNCCLsVariables(t *testing.T) {
 		"a user's own log": {"scaling: {device: auto}", map[string]string{"NCCL_DEBUG": "TRACE", "NCCL_DEBUG_FILE": "mine"}, []string{
 			"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
 		}, true},
+		"a user's own order": {"scaling: {device: cuda}", map[string]string{"NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "", "NCCL_DEBUG_FILE": "", "NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, nil, true},
 		"a network that is required": {"scaling: {device: cuda, nccl: {require: efa}}", map[string]string{"FI_PROVIDER": "tcp", "NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_DEBUG_FILE": "x"}, []string{
 			"FI_PROVIDER=efa",
 		}, true},
 		"on a CPU": {"scaling: {device: cpu}", nil, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, v := range []string{"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "FI_PROVIDER"} {
+			for _, v := range []string{"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_LAUNCH_ORDER_IMPLICIT", "FI_PROVIDER"} {
 				unset(t, v)
 			}
 			for k, v := range c.env {
@@ -56,7 +57,9 @@ func TestARankOnAGPUBeginsWithNCCLsVariables(t *testing.T) {
 			got, err := rankEnvironment(launcher.Start{Rank: 3, Config: []byte("data: {path: [x]}\n" + c.config)}, []string{"A=b", directoryVariable + "=" + dir})
 			var want []string
 			for _, v := range (nccl.Settings{}).Environment(dir, 3) {
-				if c.rest && !strings.HasPrefix(v, "NCCL_DEBUG") {
+				name, _, _ := strings.Cut(v, "=")
+				_, own := c.env[name]
+				if c.rest && !own && !strings.HasPrefix(v, "NCCL_DEBUG") {
 					want = append(want, v)
 				}
 			}
