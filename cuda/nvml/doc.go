@@ -6,10 +6,10 @@
 // machine without one is a normal answer (ErrNoLibrary), and so is a value that this driver, this GPU or a
 // container does not give: each value may be unknown, with the reason.
 //
-// It needs cgo, on Linux. go-nvml links without the library and leaves its functions open, to be found when they
-// are called: a function that a library lacks ends the process, so each is looked up before. Two things follow
-// for the whole program. A C function of ours that is missing is no error of the linker's either, so a test of
-// cmd/gofsdp looks for such. And it does not start where LD_BIND_NOW is set, or where it was linked with -z now.
+// It needs cgo, on Linux. go-nvml links without the library and leaves its functions undefined, and so the program
+// would not start where all are looked for at once, and would end where one is called that an older driver lacks.
+// So they are defined here (forward_linux.c) and call those of the library that was opened. go-nvml's flag for
+// the linker lets any C function of the program be missing, so a test of cmd/gofsdp looks for such.
 package nvml
 
 import (

@@ -2,12 +2,19 @@
 
 package nvml
 
+// #include "forward.h"
+// #include <stdlib.h>
+// #cgo LDFLAGS: -ldl
+import "C"
+
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"unsafe"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -16,8 +23,7 @@ import (
 
 const soname = "libnvidia-ml.so.1"
 
-// Library is NVML, opened and initialised. There is one in a process at a time: whose functions are called is
-// decided by the process's symbols.
+// Library is NVML, opened and initialised. There is one in a process: the one that was opened last is called.
 type Library struct {
 	calls nvml.Interface
 	path  string
@@ -30,18 +36,26 @@ func Open(s Sources) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(nvml.New(nvml.WithLibraryPath(file)), file)
-}
-
-func open(calls nvml.Interface, file string) (*Library, error) {
-	switch r := calls.Init(); r {
-	case nvml.SUCCESS:
-		return &Library{calls, file}, nil
-	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, fmt.Errorf("nvml: %w: %s is not here or cannot be opened; NVIDIA's driver brings it, and a container gets it with NVIDIA_DRIVER_CAPABILITIES=utility", ErrNoLibrary, file)
-	default:
+	if err := bind(file); err != nil {
+		return nil, err
+	}
+	l := &Library{nvml.New(nvml.WithLibraryPath(file)), file}
+	if r := l.calls.Init(); r != nvml.SUCCESS {
 		return nil, fmt.Errorf("nvml: %s: nvmlInit: %s (%d)", file, words(r), int(r))
 	}
+	return l, nil
+}
+
+// bind lets NVML's functions be those of a file.
+func bind(file string) error {
+	runtime.LockOSThread() // dlerror is the thread's
+	defer runtime.UnlockOSThread()
+	name := C.CString(file)
+	defer C.free(unsafe.Pointer(name))
+	if why := C.gofsdp_nvml_open(name); why != nil {
+		return fmt.Errorf("nvml: %w: %s; NVIDIA's driver brings it, and a container gets it with NVIDIA_DRIVER_CAPABILITIES=utility", ErrNoLibrary, C.GoString(why))
+	}
+	return nil
 }
 
 // file is what to open: a path, or the soname for the system's loader to find.

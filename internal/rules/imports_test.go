@@ -86,7 +86,7 @@ var libraries = map[string]library{
 }
 
 // cgoParts are where C may be.
-var cgoParts = []string{"cpu", "cuda", "cuda/sim", "nccl"}
+var cgoParts = []string{"cpu", "cuda", "cuda/nvml", "cuda/sim", "nccl"}
 
 func TestImportsPointDown(t *testing.T) {
 	for _, f := range sourceFiles(t) {
