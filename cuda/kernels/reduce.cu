@@ -108,23 +108,63 @@ template <typename T> __device__ __forceinline__ void sum_squares(const SumSquar
   if (there && lane == 0) a.parts[block] = sum;
 }
 
-// sum_parts adds the norm blocks' sums in their order, which is a chain: one thread adds what the others have
-// brought to shared memory. It reads 8 bytes a sum; an addition takes about 40 clocks on an L4, so that 10⁹
-// elements of a vector take 20 ms there, after 14 ms for reading them.
-constexpr int CHAIN = 256;
+// together adds each lane's N numbers to total as one addition after the other would, in whatever order they stand,
+// if it can, and says whether it could. All lanes have the same total; no number is negative.
+//
+// As long as sums stay below the next power of two, their last place has one value: an addition moves the sum by
+// the number, rounded to whole such steps. That does not depend on the sum, unless the number is halfway between
+// two: then the even sum is taken. So where no number is halfway and the end is below the power of two, the steps of
+// all numbers may be counted at once and added up, as integers; a step is a step of the sum's bits.
+template <int N> __device__ __forceinline__ bool together(double &total, const double (&x)[N]) {
+  const u64 was = __double_as_longlong(total), one = 1;
+  const int exponent = int(was >> 52);
+  bool good = exponent > 54; // the least numbers are far below
+  u64 steps = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    const u64 bits = __double_as_longlong(x[k]), sum = __double_as_longlong(total + x[k]);
+    good = good && int(sum >> 52) == exponent; // steps cannot add up to more than 64 bits hold
+    steps += sum - was;
+    const int lost = exponent - int(bits >> 52); // places that the sum has no room for
+    const u64 rest = (bits | one << 52) & ((one << (lost & 63)) - 1);
+    good = good && !(lost > 0 && lost <= 53 && rest == one << (lost - 1));
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) steps += __shfl_xor_sync(0xffffffffu, steps, d);
+  const u64 now = was + steps;
+  if (!__all_sync(0xffffffffu, good && int(now >> 52) == exponent)) return false;
+  total = __longlong_as_double(now);
+  return true;
+}
 
+// sum_parts adds the norm blocks' sums in their order: a chain, for which an L4 would take about 40 clocks an
+// addition, 20 ms for 10⁹ elements. One warp takes 256 sums together where it can, else 32, else one after the
+// other: that is once for each power of two that the sum passes, and for about one in n of the n-th 256 sums. It
+// reads 8 bytes a sum.
 __device__ __forceinline__ void sum_parts(const SumSquaresArgs &a) {
-  __shared__ double tile[2][CHAIN];
-  i64 blocks = (a.n + NORM_BLOCK - 1) / NORM_BLOCK;
-  double total = 0;
-  int turn = 0;
-  for (i64 first = 0; first < blocks; first += CHAIN, turn ^= 1) {
-    int n = int(min(i64(CHAIN), blocks - first));
-    if (threadIdx.x < n) tile[turn][threadIdx.x] = a.parts[first + threadIdx.x];
-    __syncthreads(); // one is enough: who fills a tile again has waited for the one after it
-    if (threadIdx.x == 0) {
+  constexpr int N = 8;
+  const i64 blocks = (a.n + NORM_BLOCK - 1) / NORM_BLOCK;
+  double total = 0, next[N];
+  auto fetch = [&](i64 first) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const i64 i = first + k * 32 + threadIdx.x;
+      next[k] = i < blocks ? a.parts[i] : 0.0;
+    }
+  };
+  fetch(0);
+  for (i64 first = 0; first < blocks; first += N * 32) {
+    double x[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) x[k] = next[k];
+    fetch(first + N * 32);
+    if (together(total, x)) continue;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const double some[1] = {x[k]};
+      if (together(total, some)) continue;
 #pragma unroll 8
-      for (int i = 0; i < n; i++) total += tile[turn][i];
+      for (int lane = 0; lane < 32; lane++) total += __shfl_sync(0xffffffffu, x[k], lane);
     }
   }
   if (threadIdx.x == 0) *a.out = total;
@@ -168,7 +208,7 @@ template <typename T> __device__ __forceinline__ void check_finite(const CheckFi
 KERNELS(float, f32)
 KERNELS(bf16, bf16)
 
-extern "C" __global__ void __launch_bounds__(CHAIN, 1) sum_squares_end(const SumSquaresArgs a) { sum_parts(a); }
+extern "C" __global__ void __launch_bounds__(32, 1) sum_squares_end(const SumSquaresArgs a) { sum_parts(a); }
 
 extern "C" __global__ void __launch_bounds__(1, 1) check_finite_begin(const CheckFiniteArgs a) { *a.flag = 0; }
 

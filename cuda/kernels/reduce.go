@@ -12,7 +12,7 @@ var reduceKernels = slices.Concat(
 	kernelsOf[reduceSumArgs]("reduce", "reduce_sum", 256, 6),
 	mixed[reduceSumArgs]("reduce", "reduce_sum", 256, 6),
 	kernelsOf[sumSquaresArgs]("reduce", "sum_squares", 128, 6),
-	[]Kernel{{Name: "sum_squares_end", Module: "reduce", Args: reflect.TypeFor[sumSquaresArgs](), Threads: 256, Blocks: 1}},
+	[]Kernel{{Name: "sum_squares_end", Module: "reduce", Args: reflect.TypeFor[sumSquaresArgs](), Threads: 32, Blocks: 1}},
 	kernelsOf[checkFiniteArgs]("reduce", "check_finite", 256, 6),
 	[]Kernel{{Name: "check_finite_begin", Module: "reduce", Args: reflect.TypeFor[checkFiniteArgs](), Threads: 1, Blocks: 1}},
 )
@@ -74,7 +74,7 @@ func sumSquares(o *device.SumSquares) ([]Launch, error) {
 	// A norm block is 16 partial sums', of which a thread has as many as elements in 16 bytes.
 	threads := device.NormBlocks(o.N) * int(o.X.Type.Size())
 	args := pack(sumSquaresArgs{at(o.X), at(o.Parts), at(o.Out), int64(o.N), aligned(o.X)})
-	return []Launch{line(kernel, cover(threads, 128), 128, args), line("sum_squares_end", 1, 256, args)}, nil
+	return []Launch{line(kernel, cover(threads, 128), 128, args), line("sum_squares_end", 1, 32, args)}, nil
 }
 
 func checkFinite(o *device.CheckFinite) ([]Launch, error) {

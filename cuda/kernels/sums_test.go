@@ -171,6 +171,65 @@ func TestSumsLossAndUpdateHoldAtTheirEdges(t *testing.T) {
 	}
 }
 
+// A chain of additions is taken together where that gives the same bits: not where the sum passes a power of two, nor
+// where a number is halfway between two steps of the sum, nor where it is not finite.
+func TestSumsOfSquaresHaveTheBitsOfAChain(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	// A block's sum is that of up to four squares.
+	sums := func(blocks int, squares func(block int) []float64) *device.SumSquares {
+		o := sumSquaresOf(memory, device.F32, blocks*device.NormBlock)
+		clear(o.X.F32())
+		for b := range blocks {
+			for i, x := range squares(b) {
+				o.X.F32()[b*device.NormBlock+rng.IntN(60)*16+i] = float32(x)
+			}
+		}
+		return o
+	}
+	first := func(x float64, then func() []float64) func(int) []float64 {
+		return func(block int) []float64 {
+			if block == 0 {
+				return []float64{x}
+			}
+			return then()
+		}
+	}
+	halves := [][]float64{{8, 8}, {16, 8, 8}, {16}, {16, 1}, {8, 8, 1}, {}, {16, 16, 8, 8}, {8}}
+	for name, c := range map[string]*device.SumSquares{
+		"ones":                      sums(600, func(int) []float64 { return []float64{1} }),
+		"zeros, then ones":          sums(600, func(b int) []float64 { return []float64{float64(b / 500)} }),
+		"halves of a step":          sums(700, first(0x1p30, func() []float64 { return halves[rng.IntN(len(halves))] })), // a step is 256
+		"nothing but halves":        sums(300, first(0x1p30, func() []float64 { return halves[0] })),
+		"halves that are rare":      sums(900, first(0x1p30, func() []float64 { return halves[max(0, rng.IntN(200)-192)] })),
+		"less than half a step":     sums(300, first(0x1p30, func() []float64 { return []float64{1, 3} })),
+		"half of the least":         sums(300, first(0x1p30, func() []float64 { return []float64{0x1p-80} })),
+		"powers of two are passed":  sums(900, func(b int) []float64 { return []float64{math.Exp2(float64(b) / 40), 1} }),
+		"larger and smaller by far": sums(400, func(int) []float64 { return []float64{math.Exp2(float64(rng.IntN(60) - 30))} }),
+		"random":                    sums(900, func(int) []float64 { return []float64{rng.NormFloat64(), rng.NormFloat64()} }),
+		"the least numbers":         sums(300, func(int) []float64 { return []float64{0x1p-149} }),
+		"infinities whose bits add up to nothing beside 1": sums(600, func(b int) []float64 {
+			switch {
+			case b == 0:
+				return []float64{1}
+			case b >= 300 && b < 304:
+				return []float64{math.Inf(1)}
+			}
+			return nil
+		}),
+		"an infinity late": sums(600, func(b int) []float64 {
+			if b == 400 {
+				return []float64{math.Inf(1)}
+			}
+			return []float64{1}
+		}),
+	} {
+		if err := verify(memory, rng, c, schedules[0]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // The sums of a column or a token are added in the order of rows by any number
 // of blocks, so they do not depend on what stands beside them.
 func TestAColumnsSumDoesNotDependOnItsNeighbours(t *testing.T) {
