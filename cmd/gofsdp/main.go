@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -116,7 +117,7 @@ func usageError(err error) string {
 			help = "gofsdp " + at + " --help"
 		}
 	}
-	return fmt.Sprintf("%s (see %s)", parserWords.Replace(err.Error()), help)
+	return fmt.Sprintf("%s (see %s)", parserWords.Replace(noValue.ReplaceAllString(err.Error(), "missing value")), help)
 }
 
 // parserWords puts the parser's words for types and places into a user's.
@@ -125,6 +126,9 @@ var parserWords = strings.NewReplacer(
 	"expected float value", "expected a number", " (short flag)", "", `, expecting "<arg>"`, "",
 	`expected "<`, `missing argument "<`,
 )
+
+// noValue is what the parser says of a flag at the command line's end.
+var noValue = regexp.MustCompile(`expected \w+ value but got "EOL" \(<EOL>\)`)
 
 // codeOf returns the exit code for an error.
 func (a *app) codeOf(err error) int {
