@@ -204,6 +204,16 @@ func (m *image) driver(folder, file string, is driverControl) {
 	}
 }
 
+// nvml puts the management library into the image, as NVIDIA's container runtime does with the driver.
+func (m *image) nvml() {
+	m.t.Helper()
+	const at = imageSystem + "/libnvidia-ml.so.1"
+	if _, err := os.Stat(m.root + at); errors.Is(err, fs.ErrNotExist) {
+		m.compile(at, "../nvml/testdata/nvml.c")
+		m.index()
+	}
+}
+
 // without takes files of the image away for the time of a test.
 func (m *image) without(t *testing.T, files ...string) {
 	for _, f := range files {
@@ -358,6 +368,7 @@ func TestTheContainersLibrariesAreFound(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m.t = t
 			if c.driver.Version != 0 {
+				m.nvml()
 				m.driver(imageSystem, "libcuda.so."+hostRelease, c.driver)
 				m.driver(imageCUDA+"/compat", compatFile, pods)
 			}
@@ -386,6 +397,9 @@ func TestTheContainersLibrariesAreFound(t *testing.T) {
 			}
 			if n := int(c.driver.Devices); code == 0 && len(c.args) > 0 && len(g.Devices) != n {
 				t.Errorf("%d devices, want %d", len(g.Devices), n)
+			}
+			if release, known := r.NVML.Release.Get(); known != (c.driver.Version != 0) || known && release != hostRelease {
+				t.Errorf("NVML's release is %v", r.NVML.Release)
 			}
 			if _, release, _ := strings.Cut(g.Driver.Path, "libcuda.so."); release != g.Driver.Release {
 				t.Errorf("release %q of %s", g.Driver.Release, g.Driver.Path)
