@@ -47,7 +47,7 @@ func Full() Sizes {
 			{"0.5b", "qwen2.5-0.5b", 1024, many},
 			{"1.5b", "qwen2.5-1.5b", 1024, many},
 		},
-		Layers: 2, Kernels: 40 * time.Second,
+		Layers: 2, Kernels: 30 * time.Second,
 		Copy: 1 << 30, Edge: 8192, Reading: 200 * time.Millisecond, Sustained: time.Minute,
 		GraphOps:    200,
 		Collectives: []int64{64 << 10, 1 << 20, 16 << 20, 256 << 20},
