@@ -83,11 +83,13 @@ func conduct(seed uint64, i int) sim.Config {
 	}
 }
 
-// asNear requires of a run in bf16 what the format leaves: rounding each result to
-// 8 bits takes a run away from the same one in fp32, and two devices that round the
-// same results, but now and then to the other side, no further from each other than
-// twice as far. That holds for the losses and norms of all steps together, and for
-// each parameter.
+// asNear requires of a run in bf16 what the format leaves. Rounding each result to 8
+// bits takes the cpu's run away from its run in fp32. A GPU rounds a few more of them,
+// as the weights of attention for its matrix units: it may be up to three times as far
+// away, and so up to four times as far from the cpu's. That holds for losses and for
+// norms over all steps, for each matrix, and for all vectors together: of a gradient
+// that is all rounding AdamW makes whole steps, of which a short vector has too few to
+// be counted.
 func asNear(t *testing.T, got, want, exact outcome) {
 	t.Helper()
 	worst, which := 0.0, ""
@@ -96,7 +98,7 @@ func asNear(t *testing.T, got, want, exact outcome) {
 		if off > worst*from {
 			worst, which = off/from, what
 		}
-		if !(off <= 2*from) {
+		if !(off <= 4*from) {
 			t.Errorf("%s: off by %.3g, rounding alone takes the cpu's off by %.3g", what, off, from)
 		}
 	}
@@ -108,9 +110,17 @@ func asNear(t *testing.T, got, want, exact outcome) {
 	}
 	most("losses", apart(got.losses, want.losses), apart(want.losses, exact.losses))
 	most("norms", apart(got.norms, want.norms), apart(want.norms, exact.norms))
+	var vectors [3][]float32
 	for name, w := range want.weights {
+		if strings.Contains(name, "norm.") || strings.HasSuffix(name, ".bias") {
+			vectors[0] = append(vectors[0], got.weights[name]...)
+			vectors[1] = append(vectors[1], w...)
+			vectors[2] = append(vectors[2], exact.weights[name]...)
+			continue
+		}
 		most(name, relative(got.weights[name], w, 0), relative(w, exact.weights[name], 0))
 	}
+	most("norms' weights and biases", relative(vectors[0], vectors[1], 0), relative(vectors[1], vectors[2], 0))
 	t.Logf("at most %.2f times as far from the cpu's numbers in bf16 as those are from its in fp32, in %s", worst, which)
 }
 
@@ -282,7 +292,7 @@ func TestSimulatedGPUsAnswerAsTheCPU(t *testing.T) {
 				}
 				limit := 1e-5
 				if o.Type == device.BF16 {
-					limit = 2 * relative(want[rank][:said], bound[rank][:said], 0)
+					limit = 4 * relative(want[rank][:said], bound[rank][:said], 0)
 				}
 				if r := relative(got[:said], want[rank][:said], 0); r > limit {
 					t.Errorf("%s, mesh %v, %s, rank %d: losses and logits are off by %.3g, want %.3g at most", s, o.Mesh, o.Type, rank, r, limit)
