@@ -168,7 +168,7 @@ func TestMicroBatchesChangeLittle(t *testing.T) {
 	}
 	for i, want := range losses[4] {
 		for _, micro := range []int{1, 2} {
-			if got := losses[micro][i]; math.Abs(got/want-1) > 1e-5 {
+			if got := losses[micro][i]; !(math.Abs(got/want-1) <= 1e-5) {
 				t.Errorf("step %d: loss %v in micro-batches of %d, %v in one", i+1, got, micro, want)
 			}
 		}

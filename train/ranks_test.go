@@ -117,20 +117,20 @@ func TestRanksTrainAndEvaluateAsOneDoes(t *testing.T) {
 			}
 			all := exported(t, dir)
 			for rank := range ranks {
-				if math.Abs(sums[rank].HeldOut.Loss/one[0].HeldOut.Loss-1) > 1e-4 || sums[rank].HeldOut.Targets != one[0].HeldOut.Targets || sums[rank].Tokens != one[0].Tokens {
+				if !(math.Abs(sums[rank].HeldOut.Loss/one[0].HeldOut.Loss-1) <= 1e-4) || sums[rank].HeldOut.Targets != one[0].HeldOut.Targets || sums[rank].Tokens != one[0].Tokens {
 					t.Errorf("%s: rank %d comes to %+v, one alone to %+v", what, rank, sums[rank].HeldOut, one[0].HeldOut)
 				}
 				if sums[rank].HeldOut.Loss != sums[0].HeldOut.Loss || !slices.Equal(got[rank].evals, saw[0].evals) {
 					t.Errorf("%s: ranks do not agree on the held-out loss", what)
 				}
 				for i, step := range got[rank].steps {
-					if want := saw[0].steps[i]; math.Abs(step.Loss/want.Loss-1) > 1e-5 || math.Abs(step.Norm/want.Norm-1) > 1e-4 || step.Loss != got[0].steps[i].Loss {
+					if want := saw[0].steps[i]; !(math.Abs(step.Loss/want.Loss-1) <= 1e-5) || !(math.Abs(step.Norm/want.Norm-1) <= 1e-4) || step.Loss != got[0].steps[i].Loss {
 						t.Errorf("%s: rank %d, step %d: loss %v and norm %v, one alone %v and %v", what, rank, i, step.Loss, step.Norm, want.Loss, want.Norm)
 					}
 				}
 			}
 			for i := range weights {
-				if math.Abs(float64(all[i]-weights[i])) > 1e-3 {
+				if !(math.Abs(float64(all[i]-weights[i])) <= 1e-3) {
 					t.Fatalf("%s: weight %d is %v, one alone has %v", what, i, all[i], weights[i])
 				}
 			}

@@ -45,7 +45,7 @@ func TestAnyNumberOfPacksIsEvaluatedAsOnOneRank(t *testing.T) {
 		for rank, got := range evaluated(ranks) {
 			for packs, want := range one {
 				// Only the order of a few float64 differs.
-				if math.Abs(got[packs].Loss/want.Loss-1) > 1e-12 || got[packs].Targets != want.Targets || want.Targets == 0 {
+				if !(math.Abs(got[packs].Loss/want.Loss-1) <= 1e-12) || got[packs].Targets != want.Targets || want.Targets == 0 {
 					t.Errorf("%d packs on rank %d of %d: %+v, on one rank %+v", packs, rank, ranks, got[packs], want)
 				}
 			}
