@@ -246,6 +246,8 @@ func TestAFaultMakesItsPartFail(t *testing.T) {
 			n := o.Out.Len / 2
 			return &device.Fill{Dst: o.Out.Slice(n, n), N: int(n)}
 		}), "step 1: the loss is "},
+		{"an update that is lost with graphs", "engine", forgetful, "step 2: with graphs the loss is "},
+		{"an update that is lost on one rank", "engine-all", forgetful, "step 2: the loss is "},
 		{"memory that nobody accounts for", "memory", hoarding, "the rows add up to "},
 		{"a witness that disagrees", "witness", func(m *gpucheck.Machine) {
 			if err := os.WriteFile(filepath.Join(m.Tools, "witness.test"), []byte("#!/bin/sh\necho the copies differ; exit 1\n"), 0o700); err != nil {

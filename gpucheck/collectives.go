@@ -11,6 +11,7 @@ import (
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/nccl"
+	"github.com/gofsdp/gofsdp/train"
 )
 
 // oneGPU checks NCCL on the first GPU.
@@ -18,47 +19,45 @@ func oneGPU(ctx context.Context, c *check) error { return c.collectives(ctx, 1) 
 
 // allGPUs checks NCCL over all that can be used.
 func allGPUs(ctx context.Context, c *check) error {
-	n := 0
+	n, err := c.several()
+	if err != nil {
+		return err
+	}
+	return c.collectives(ctx, n)
+}
+
+// several is how many GPUs there are that can be used, where that is more than one.
+func (c *check) several() (n int, err error) {
 	for _, p := range c.Report.Devices {
 		if p.Problem == "" {
 			n++
 		}
 	}
 	if n < 2 {
-		return lacks("this machine has one GPU; several ranks need several")
+		err = lacks("this machine has one GPU; several ranks need several")
 	}
-	return c.collectives(ctx, n)
+	return n, err
 }
 
 // collectiveDeadline only ends what has gone wrong.
 const collectiveDeadline = time.Minute
 
-// collectives lets n GPUs of this process gather, scatter and reduce. (Training has a process for each GPU; here
-// one is enough, since what is checked is NCCL and what it is called with.)
-func (c *check) collectives(ctx context.Context, n int) (err error) {
-	library, err := c.NCCL()
-	if err != nil {
-		return err
-	}
-	var usable []int
-	for _, p := range c.Report.Devices {
-		if p.Problem == "" && len(usable) < n {
-			usable = append(usable, p.Ordinal)
-		}
-	}
+// ranks opens GPUs, each a rank, joins their groups by NCCL and calls f for all at once. (Training has a process for
+// each GPU; here one is enough, since what is checked is NCCL and what it is called with.)
+func (c *check) ranks(ctx context.Context, library *nccl.Library, n int, groups [][]int, f func(ctx context.Context, rank int, g *gpu, ends []collective.Comm) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	meeting := newMeeting(n)
-	members := make([]*member, n)
+	var gpus []*gpu
 	defer func() {
-		for _, m := range members {
-			if m != nil {
-				err = errors.Join(err, m.Close())
-			}
+		for _, g := range gpus {
+			err = errors.Join(err, g.Close())
 		}
 	}()
-	for rank, ordinal := range usable {
-		d, err := c.Open(cuda.Options{Ordinal: ordinal})
+	for _, p := range c.Report.Devices {
+		if p.Problem != "" || len(gpus) == n {
+			continue
+		}
+		d, err := c.Open(cuda.Options{Ordinal: p.Ordinal, Urgent: asRanks.Urgent, Graphs: true})
 		if err != nil {
 			return err
 		}
@@ -66,19 +65,16 @@ func (c *check) collectives(ctx context.Context, n int) (err error) {
 		if err != nil {
 			return err
 		}
-		members[rank] = &member{gpu: g, rank: rank, ranks: n, pieces: map[device.DType]device.Tensor{}}
-		if members[rank].device, err = ncclDevice(g.Device); err != nil {
+		gpus = append(gpus, g)
+	}
+	meeting := newMeeting(n)
+	return together(n, func(rank int) (err error) {
+		d, err := ncclDevice(gpus[rank].Device)
+		if err != nil {
 			return err
 		}
-	}
-	t := c.table(fmt.Sprintf("NCCL %s on %s", library.Version(), gpusText(n)), Column{"collective", Text}, Column{"type", Text}, Column{"tensor", Byte}, Column{"time", Second}, Column{"tensor / time", Rate}, Column{"bus", Rate})
-	t.Note = "The time is of the slowest rank. Bus: what each link carries, as NCCL's own tests count it: 2(n−1)/n of an all-reduce, (n−1)/n of the others. Sums are of small whole numbers and must be exact."
-	rows := make([][][]any, n)
-	err = together(n, func(rank int) (err error) {
-		m := members[rank]
-		groups := [][]int{everyone(n)}
 		joined, err := library.Connect(ctx, groups, rank, nccl.ConnectSettings{
-			Run: "gpu-check", Deadline: collectiveDeadline, Device: m.device, Exchange: meeting.exchange(rank),
+			Run: "gpu-check", Deadline: collectiveDeadline, Device: d, Exchange: meeting.exchange(rank),
 		})
 		if err != nil {
 			cancel() // nobody has to wait for this one
@@ -91,7 +87,22 @@ func (c *check) collectives(ctx context.Context, n int) (err error) {
 			}
 			err = errors.Join(err, joined.Close())
 		}()
-		rows[rank], err = m.all(ctx, joined.Comms[0], c.Sizes)
+		return f(ctx, rank, gpus[rank], joined.Comms)
+	})
+}
+
+// collectives lets n GPUs gather, scatter and reduce.
+func (c *check) collectives(ctx context.Context, n int) error {
+	library, err := c.NCCL()
+	if err != nil {
+		return err
+	}
+	t := c.table(fmt.Sprintf("NCCL %s on %s", library.Version(), train.Number(n, "GPU")), Column{"collective", Text}, Column{"type", Text}, Column{"tensor", Byte}, Column{"time", Second}, Column{"tensor / time", Rate}, Column{"bus", Rate})
+	t.Note = "The time is of the slowest rank. Bus: what each link carries, as NCCL's own tests count it: 2(n−1)/n of an all-reduce, (n−1)/n of the others. Sums are of small whole numbers and must be exact."
+	rows := make([][][]any, n)
+	err = c.ranks(ctx, library, n, [][]int{everyone(n)}, func(ctx context.Context, rank int, g *gpu, ends []collective.Comm) (err error) {
+		m := &member{gpu: g, rank: rank, ranks: n, pieces: map[device.DType]device.Tensor{}}
+		rows[rank], err = m.all(ctx, ends[0], c.Sizes)
 		return err
 	})
 	for i := range rows[0] {
@@ -127,7 +138,6 @@ func busPart(kind string, n int) float64 {
 // member is a rank with its GPU.
 type member struct {
 	*gpu
-	device      nccl.Device
 	rank, ranks int
 	data        device.Tensor                  // on the GPU
 	piece       device.Tensor                  // on the host, of the same type
@@ -309,11 +319,4 @@ func everyone(n int) (ranks []int) {
 		ranks = append(ranks, r)
 	}
 	return ranks
-}
-
-func gpusText(n int) string {
-	if n == 1 {
-		return "1 GPU"
-	}
-	return fmt.Sprintf("%d GPUs", n)
 }

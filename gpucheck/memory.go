@@ -189,7 +189,7 @@ func (c *check) inUse(ctx context.Context, library *nccl.Library, plan *fsdp.Pla
 		}
 		defer func() { err = errors.Join(err, j.Close()) }()
 	}
-	t, err := newTrainee(plan, d)
+	t, err := newTrainee(plan, d, fsdp.Comms{})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -197,6 +197,7 @@ func Parts(s Sizes) []Part {
 		{"nccl", "NCCL's collectives on one GPU are right", short, oneGPU},
 		{"nccl-all", "NCCL's collectives over all GPUs of this machine are right", long, allGPUs},
 		{"engine", "training steps on the GPU are those on the CPU, in bf16, with and without graphs", long, engine},
+		{"engine-all", "training steps over all GPUs, sharded over NCCL, are those of the same sequences on the CPU", long, engineOfAll},
 		{"memory", "what the plan and the measured rows say a GPU's memory holds is what the driver counts, to 5 %", short, memory},
 		{"witness", "an independent binding of the driver (gorgonia.org/cu) sees the same device and the same copies", short, witness},
 		{"sustained", "a large product of cuBLAS is sustained: the yardstick of speed", s.Sustained + short, sustained},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/fsdp"
 )
 
 // shares times every operation of a training step at the models' shapes.
@@ -38,7 +39,7 @@ func (s Shape) shares(ctx context.Context, c *check, g *gpu, l limits) (err erro
 		return err
 	}
 	seen := &watcher{Device: g.Device, byKey: map[string]*seenOp{}}
-	t, err := newTrainee(plan, seen)
+	t, err := newTrainee(plan, seen, fsdp.Comms{})
 	if err != nil {
 		return err
 	}

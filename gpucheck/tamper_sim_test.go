@@ -150,3 +150,19 @@ func hoarding(m *gpucheck.Machine) {
 		return err
 	})
 }
+
+// forgetful sets what the second GPU's optimizer has made of the weights to zero.
+func forgetful(m *gpucheck.Machine) {
+	n := 0
+	opened(m, func(t *tamperer) error {
+		if n++; n == 2 {
+			t.then = func(op device.Op) (device.Op, error) {
+				if o, ok := op.(*device.AdamW); ok {
+					return &device.Fill{Dst: o.Param, N: o.N}, nil
+				}
+				return nil, nil
+			}
+		}
+		return nil
+	})
+}

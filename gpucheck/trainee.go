@@ -10,7 +10,8 @@ import (
 	"github.com/gofsdp/gofsdp/train"
 )
 
-// trainee is an engine of one rank that is trained on random tokens, always the same.
+// trainee is an engine that is trained on random tokens, always the same: of the sequences of a step, in order,
+// each rank has its plan's.
 type trainee struct {
 	engine *fsdp.Engine
 	rng    *rand.Rand
@@ -18,9 +19,9 @@ type trainee struct {
 	steps  int
 }
 
-// newTrainee makes one with fresh weights.
-func newTrainee(plan *fsdp.Plan, d device.Device) (*trainee, error) {
-	e, err := fsdp.NewEngine(plan, d, fsdp.Comms{})
+// newTrainee makes one with fresh weights. All ranks make theirs at once.
+func newTrainee(plan *fsdp.Plan, d device.Device, comms fsdp.Comms) (*trainee, error) {
+	e, err := fsdp.NewEngine(plan, d, comms)
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +45,15 @@ type stepped struct{ loss, norm float64 }
 
 // step runs what the training loop runs for a step of one micro-batch.
 func (t *trainee) step() (s stepped, err error) {
-	vocab := t.engine.Plan.Model.Vocab
-	for i := range t.batch.IDs {
+	p := t.engine.Plan
+	tokens := make([]int32, p.Mesh.Size()*len(t.batch.IDs))
+	for i := range tokens {
 		// Small tokens are frequent, so that there is something to learn.
 		u := t.rng.Float64()
-		t.batch.IDs[i] = int32(u * u * u * float64(vocab))
+		tokens[i] = int32(u * u * u * float64(p.Model.Vocab))
+	}
+	copy(t.batch.IDs, tokens[p.Rank*len(t.batch.IDs):])
+	for i := range t.batch.IDs {
 		t.batch.Targets[i] = -1
 		if t.batch.Pos[i] > 0 {
 			t.batch.Targets[i-1] = t.batch.IDs[i]
@@ -60,7 +65,7 @@ func (t *trainee) step() (s stepped, err error) {
 			valid++
 		}
 	}
-	scale := 1 / float64(valid)
+	scale := 1 / float64(valid*p.Mesh.Size()) // all ranks have as many
 	e := t.engine
 	if err := e.MicroBatch(t.batch, float32(scale), true); err != nil {
 		return s, err
