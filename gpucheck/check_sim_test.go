@@ -246,7 +246,7 @@ func TestAFaultMakesItsPartFail(t *testing.T) {
 			n := o.Out.Len / 2
 			return &device.Fill{Dst: o.Out.Slice(n, n), N: int(n)}
 		}), "step 1: the loss is "},
-		{"an update that is lost with graphs", "engine", forgetful, "step 2: with graphs the loss is "},
+		{"an update that is lost with graphs", "engine", forgetful, ": with graphs the loss is "},
 		{"an update that is lost on one rank", "engine-all", forgetful, "step 2: the loss is "},
 		{"memory that nobody accounts for", "memory", hoarding, "the rows add up to "},
 		{"a witness that disagrees", "witness", func(m *gpucheck.Machine) {
