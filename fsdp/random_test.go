@@ -51,13 +51,16 @@ func TestAnyPlanRunsAsOnTheReference(t *testing.T) {
 					t.Logf("%+v; run it again: go test ./fsdp -run AnyPlan -args -seed %d", o, s)
 				}
 			})
-			run := func(dev device.Device) (e *Engine, grads, logits []float32) {
-				e = engine(t, o, dev)
+			run := func(dev device.Device, typ device.DType) (loss float64, grads, logits []float32) {
+				o := o
+				o.Type = typ
+				e := engine(t, o, dev)
 				initialise(t, e, s)
 				r := rand.New(rand.NewPCG(s, 2))
 				if err := e.MicroBatch(packed(r, o.Seqs, o.SeqLen, o.Model.Vocab), 0.25, true); err != nil {
 					t.Fatal(err)
 				}
+				loss = total(e.Losses())
 				for _, p := range o.Model.Params() {
 					grads = append(grads, e.grad(p.Name)...)
 				}
@@ -72,23 +75,26 @@ func TestAnyPlanRunsAsOnTheReference(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return e, grads, logits
+				return loss, grads, logits
 			}
-			got, grads, gotLogits := run(best)
-			want, wantGrads, wantLogits := run(reference)
-			tolerance := 1e-3
+			got, grads, gotLogits := run(best, o.Type)
+			want, wantGrads, wantLogits := run(reference, o.Type)
+			exact, exactGrads, exactLogits := want, wantGrads, wantLogits
+			base := 1e-3
 			if o.Type == device.BF16 {
-				tolerance = 0.2
+				base = 2e-2
+				exact, exactGrads, exactLogits = run(reference, device.F32)
 			}
-			if a, b := total(got.Losses()), total(want.Losses()); !(math.Abs(a-b) <= tolerance*(math.Abs(b)+1e-3)) {
-				t.Errorf("losses add up to %v, on the reference to %v", a, b)
+			// What rounding does to the reference it may do to the kernels: much, where a
+			// norm of a head of two numbers divides by next to nothing.
+			near := func(what string, off, rounding float64) {
+				if limit := base + 3*rounding; !(off <= limit) {
+					t.Errorf("%s are off by %.2g, and %.2g is allowed", what, off, limit)
+				}
 			}
-			if r := relative(gotLogits, wantLogits, 1e-3); r > tolerance {
-				t.Errorf("logits are off by %.2g", r)
-			}
-			if r := relative(grads, wantGrads, 1e-3); r > tolerance {
-				t.Errorf("gradients are off by %.2g", r)
-			}
+			near("losses", math.Abs(got-want)/(math.Abs(want)+1e-3), math.Abs(exact-want)/(math.Abs(want)+1e-3))
+			near("logits", relative(gotLogits, wantLogits, 1e-3), relative(exactLogits, wantLogits, 1e-3))
+			near("gradients", relative(grads, wantGrads, 1e-3), relative(exactGrads, wantGrads, 1e-3))
 		})
 	}
 }
