@@ -155,7 +155,7 @@ cross: need-go ## Compile and vet for the other platforms, without C
 # ---- on a machine with GPUs
 
 BUNDLE := bin/gpu-check
-OUT ?= gpu-check
+OUT ?= runs/gpu-check
 
 .PHONY: gpu-check
 gpu-check: gpu-check-bundle ## Check this machine's GPUs in under eight minutes: one page and one JSON in OUT (a GPU)
