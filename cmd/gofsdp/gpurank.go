@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/gofsdp/gofsdp/collective"
-	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/nccl"
 	"github.com/gofsdp/gofsdp/record"
-	"github.com/gofsdp/gofsdp/train"
 )
 
 // rankEnvironment is what the process of a rank that may be on a GPU begins with:
@@ -62,27 +60,4 @@ func (m *member) meet(ctx context.Context, world collective.World) (*nccl.Groups
 			return m.client.Exchange(ctx, "nccl/ids", value)
 		},
 	})
-}
-
-// lostOnGPU is lost for ranks on GPUs. NCCL does not tell which peer is gone, nor
-// whether another's failure is the reason: what it says counts as a peer that is
-// lost, or that hangs, until the launcher knows better.
-func lostOnGPU(ended context.Context, err error) error {
-	var spoilt *train.NotFinite
-	var c *collective.Error
-	var n *nccl.Error
-	var d *cuda.Error
-	hung := errors.Is(err, collective.ErrDeadline)
-	gone := errors.As(err, &n) && n.Lost() || errors.As(err, &d) && d.Lost()
-	switch {
-	case errors.As(err, &spoilt):
-		return lost(ended, err)
-	case ended.Err() != nil && (errors.As(err, &c) || hung || gone || errors.Is(err, context.Canceled)):
-		return context.Cause(ended)
-	case hung:
-		return coded{err, exitHung}
-	case gone:
-		return coded{err, exitLost}
-	}
-	return err
 }
