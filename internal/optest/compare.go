@@ -81,7 +81,7 @@ func Compare(got, want device.Op, bounds Bounds) error {
 		a, isAdamW := got.(*device.AdamW)
 		switch bound, ok := bounds[g.Name]; {
 		case ok:
-			err = compare(*g.T, *wanted[i].T, bound)
+			err = compare(*g.T, *wanted[i].T, bound, alike(got, g.Name))
 		case isAdamW && bounds != nil && g.Name == "Copy":
 			err = compareCopy(a)
 		default:
@@ -94,7 +94,22 @@ func Compare(got, want device.Op, bounds Bounds) error {
 	return errors.Join(errs...)
 }
 
-func compare(got, want device.Tensor, bound []float64) error {
+// alike returns how many neighbours may be off by one error: a probability that
+// is rounded on the way is in all numbers of a head.
+func alike(op device.Op, operand string) int {
+	if rounded(op, operand) == 0 {
+		return 1
+	}
+	switch o := op.(type) {
+	case *device.Attention:
+		return o.HeadSize
+	case *device.AttentionBackward:
+		return o.HeadSize
+	}
+	return 1
+}
+
+func compare(got, want device.Tensor, bound []float64, alike int) error {
 	wrong, worst, at := 0, 0.0, 0
 	gs, ws := values(got), values(want)
 	for i, w := range ws {
@@ -109,7 +124,7 @@ func compare(got, want device.Tensor, bound []float64) error {
 	}
 	if wrong == 0 {
 		if want.Type == device.BF16 {
-			return roundings(gs, ws, bound)
+			return errors.Join(roundings(gs, ws, bound), bias(gs, ws, alike))
 		}
 		return nil
 	}
@@ -140,6 +155,27 @@ func roundings(gs, ws, bound []float64) error {
 	}
 	if allowed := expected + 6*math.Sqrt(expected) + 3; float64(other) > allowed {
 		return fmt.Errorf("%d of %d elements are not the nearest bf16, %.1f may be: they are rounded otherwise", other, len(ws), allowed)
+	}
+	return nil
+}
+
+// bias requires that bf16 is as often above as below what is wanted, where errors
+// of more than a unit in the last place hide how it was rounded. Numbers of half
+// the root mean square or more are counted, a unit each at most; so their mean,
+// in units away from zero, has a deviation of 1/√groups at most, where groups of
+// neighbours are alike. Rounding towards zero makes it half a unit less.
+func bias(gs, ws []float64, alike int) error {
+	least, sum, n := rms(ws)/2, 0.0, 0
+	for i, w := range ws {
+		if w-w != 0 || w == 0 || math.Abs(w) < least {
+			continue
+		}
+		_, e := math.Frexp(w)
+		sum += max(-1, min(1, (math.Abs(gs[i])-math.Abs(w))/math.Ldexp(1, e-8)))
+		n++
+	}
+	if mean, allowed := sum/float64(max(1, n)), 6/math.Sqrt(float64(n)/float64(alike)); math.Abs(mean) > allowed {
+		return fmt.Errorf("the %d larger elements are %.2f units in the last place from zero in the mean, %.2f may be", n, mean, allowed)
 	}
 	return nil
 }
