@@ -24,6 +24,7 @@ SCENARIO ?= $(filter-out short,$(basename $(notdir $(sort $(wildcard bench/scena
 GO_TEST ?= go test
 FUZZTIME ?= 10s
 KERNELS ?=
+MUTANTS ?= all
 TOOLS := .cache/tools
 
 # Packages whose tests are quick on the Go reference kernels.
@@ -33,7 +34,8 @@ NOCGO := config cpu cuda/kernels cuda/sim/ptx data device doctor internal model 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  ARGS="..." is passed on by train and bench, SCENARIO="scaling startup" is what bench runs,'
-	@echo '  FUZZTIME=10s bounds each fuzz target, KERNELS="norm rope" is what kernels compiles.'
+	@echo '  FUZZTIME=10s bounds each fuzz target, KERNELS="norm rope" is what kernels compiles, and mutate'
+	@echo '  changes, MUTANTS=60 how many mutants it tries.'
 
 # ---- building and running
 
@@ -85,6 +87,11 @@ kernels-check: need-go .venv/kernels/ready ## Hold the committed PTX against its
 	.venv/kernels/bin/python tools/kernels/compile.py --check cuda/kernels
 	GOFSDP_PTXAS="$$(echo $(CURDIR)/.venv/kernels/lib/python*/site-packages/nvidia/cuda_nvcc/bin/ptxas)" \
 		$(GO_TEST) -count=1 -run 'Ptxas' ./cuda/kernels
+
+.PHONY: mutate
+mutate: need-go ## Plant mistakes in the kernels' PTX, one at a time, and see whether the tests find them (about two hours)
+	GOFSDP_MUTANTS=$(MUTANTS) GOFSDP_MUTANTS_OF="$(KERNELS)" \
+		$(GO_TEST) -count=1 -timeout 0 -v -run 'Mutants' ./cuda/kernels
 
 # ---- testing
 

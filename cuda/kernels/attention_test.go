@@ -21,6 +21,24 @@ func one(int) int { return 0 }
 
 func documentsOf(n int) func(int) int { return func(i int) int { return i / n * n } }
 
+// farBack lets one row of three tiles of queries see all before it, in either half, and the others only themselves.
+func farBack(i int) int {
+	switch i {
+	case 37, 67, 188:
+		return 0
+	}
+	return i
+}
+
+// fartherBack is farBack for tiles that are more than 32 from the first.
+func fartherBack(i int) int {
+	switch i - 33*64 {
+	case 5, 64 + 40, 128 + 3, 192 + 50, 256 + 9:
+		return 0
+	}
+	return i / 63 * 63
+}
+
 // attentionShapes are where tiles of 64 and blocks of 128 rows end, begin, or
 // are passed over.
 var attentionShapes = map[string]attentionShape{
@@ -36,6 +54,12 @@ var attentionShapes = map[string]attentionShape{
 	"starts that go back":                        {device.BF16, 1, 150, 2, 1, 64, func(i int) int { return i % 3 * i / 3 }},
 	"every token a document":                     {device.BF16, 1, 66, 1, 1, 64, func(i int) int { return i }},
 	"more tiles than are looked at together":     {device.BF16, 1, 33*64 + 1, 1, 1, 64, documentsOf(63)},
+	"rows that see farther than together":        {device.BF16, 1, 38*64 + 1, 1, 1, 64, fartherBack},
+	"documents of nine":                          {device.BF16, 1, 300, 1, 1, 64, documentsOf(9)},
+	"documents of 25, head 128":                  {device.BF16, 1, 300, 1, 1, 128, documentsOf(25)},
+	"more tiles than together, head 128":         {device.BF16, 1, 38*64 + 1, 1, 1, 128, fartherBack},
+	"rows that see far back":                     {device.BF16, 1, 200, 1, 1, 64, farBack},
+	"rows that see far back, head 128":           {device.BF16, 1, 200, 1, 1, 128, farBack},
 	"a group in uneven parts":                    {device.BF16, 4, 70, 7, 1, 64, documentsOf(41)},
 	"a group in parts, head 128":                 {device.BF16, 2, 66, 6, 1, 128, documentsOf(33)},
 	"work enough without parts":                  {device.BF16, 64, 2, 4, 2, 64, one},

@@ -10,39 +10,41 @@ import (
 func TestAnIndexOutsideOfItsRangeStopsTheKernel(t *testing.T) {
 	rng := optest.Rand(t)
 	tried := map[string]bool{}
-	for _, c := range optest.Cases(t, rng, device.F32) {
-		var operand string
-		var end int
-		switch o := c.Op.(type) {
-		case *device.Embed:
-			operand, end = "IDs", o.Vocab
-		case *device.EmbedBackward:
-			operand, end = "IDs", o.Vocab
-		case *device.QKNormRoPE:
-			operand, end = "Pos", o.Positions
-		case *device.QKNormRoPEBackward:
-			operand, end = "Pos", o.Positions
-		default:
-			continue
-		}
-		for _, o := range device.Operands(c.Op) {
-			if o.Name != operand {
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, c := range optest.Cases(t, rng, typ) {
+			var operand string
+			var end int
+			switch o := c.Op.(type) {
+			case *device.Embed:
+				operand, end = "IDs", o.Vocab
+			case *device.EmbedBackward:
+				operand, end = "IDs", o.Vocab
+			case *device.QKNormRoPE:
+				operand, end = "Pos", o.Positions
+			case *device.QKNormRoPEBackward:
+				operand, end = "Pos", o.Positions
+			default:
 				continue
 			}
-			index := o.T.I32()
-			at := rng.IntN(len(index))
-			right := index[at]
-			for _, wrong := range []int32{-1, int32(end), 1<<31 - 1, -1 << 31} {
-				index[at] = wrong
-				if err := stops(c.Op); err != nil {
-					t.Errorf("%s with %s[%d] = %d: %v", c.Name, o.Name, at, wrong, err)
+			for _, o := range device.Operands(c.Op) {
+				if o.Name != operand {
+					continue
 				}
+				index := o.T.I32()
+				at := rng.IntN(len(index))
+				right := index[at]
+				for _, wrong := range []int32{-1, int32(end), 1<<31 - 1, -1 << 31} {
+					index[at] = wrong
+					if err := stops(c.Op); err != nil {
+						t.Errorf("%s with %s[%d] = %d: %v", c.Name, o.Name, at, wrong, err)
+					}
+				}
+				index[at] = right
+				tried[device.Name(c.Op)+typ.String()] = true
 			}
-			index[at] = right
-			tried[device.Name(c.Op)] = true
 		}
 	}
-	if len(tried) != 4 {
+	if len(tried) != 8 {
 		t.Errorf("only tried %v", tried)
 	}
 }

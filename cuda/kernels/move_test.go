@@ -12,7 +12,11 @@ import (
 func TestElementwiseOperationsEndAtAnyElement(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
-	for _, n := range []int{1, 7, 8, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097} {
+	sizes := []int{1, 7, 8, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097}
+	for k := range 8 {
+		sizes = append(sizes, 256*k+100) // a thread's kth element is the first that is not there
+	}
+	for _, n := range sizes {
 		for _, typ := range []device.DType{device.F32, device.BF16} {
 			normal := func() device.Tensor { return memory.Normal(typ, n, 0, 1) }
 			other := device.F32
@@ -41,6 +45,25 @@ func TestElementwiseOperationsEndAtAnyElement(t *testing.T) {
 		} {
 			if err := verify(memory, rng, op, schedules[0]); err != nil {
 				t.Errorf("%s: %v", device.Format(op), err)
+			}
+		}
+	}
+}
+
+// A lane copies four elements, or packs of them, in a turn, and then what is left.
+func TestEmbeddingsOfAnyWidthAreCopied(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, n := range []int{1, 33, 70, 101, 128, 150, 165} {
+			for _, dim := range []int{n | 1, n * int(16/typ.Size())} {
+				op := &device.Embed{
+					Table: memory.Normal(typ, 5*dim, 0, 1), IDs: memory.Ints(9, func(int) int { return rng.IntN(5) }),
+					Out: memory.Blank(typ, 9*dim), Rows: 9, Dim: dim, Vocab: 5,
+				}
+				if err := verify(memory, rng, op, schedules[0]); err != nil {
+					t.Errorf("%s: %v", device.Format(op), err)
+				}
 			}
 		}
 	}

@@ -13,14 +13,18 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, dim := range []int{896, 2048, 4096, 8192, 8200, 8201, 17000} {
+		for _, dim := range []int{201, 600, 896, 1033, 2048, 4096, 4100, 8192, 8200, 8201, 17000} {
 			rows, n := 3, 3*dim
 			f := &device.AddRMSNorm{
 				X: memory.Normal(typ, n, 0, 1), Residual: memory.Normal(typ, n, 0, 1), Weight: memory.Normal(typ, dim, 1, 0.2),
 				Sum: memory.Blank(typ, n), Out: memory.Blank(typ, n), RStd: memory.Blank(device.F32, rows), Rows: rows, Dim: dim, Eps: 1e-6,
 			}
-			if err := verify(memory, rng, f, schedules...); err != nil {
-				t.Errorf("%s: %v", device.Format(f), err)
+			alone := *f
+			alone.Residual, alone.Sum = device.Tensor{}, device.Tensor{}
+			for _, op := range []device.Op{f, &alone} {
+				if err := verify(memory, rng, op, schedules...); err != nil {
+					t.Errorf("%s: %v", device.Format(op), err)
+				}
 			}
 			f.Reference()
 			b := &device.AddRMSNormBackward{

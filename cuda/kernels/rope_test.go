@@ -12,8 +12,12 @@ import (
 func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
-	for _, typ := range []device.DType{device.F32, device.BF16} {
-		const rows, heads, kvHeads, size, positions = 701, 24, 1, 16, 5
+	for _, c := range []struct {
+		typ        device.DType
+		rows, size int
+	}{{device.F32, 701, 16}, {device.BF16, 701, 16}, {device.F32, 1501, 2}, {device.BF16, 1501, 2}} {
+		const heads, kvHeads, positions = 24, 1, 5
+		typ, rows, size := c.typ, c.rows, c.size
 		q, k, stat := rows*heads*size, rows*kvHeads*size, device.F32
 		o := &device.QKNormRoPEBackward{
 			DQOut: memory.Normal(typ, q, 0, 1), DKOut: memory.Normal(typ, k, 0, 1), Q: memory.Normal(typ, q, 0, 1), K: memory.Normal(typ, k, 0, 1),
@@ -22,7 +26,7 @@ func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 			Pos:   memory.Ints(rows, func(i int) int { return i % positions }),
 			Cos:   memory.Floats(stat, positions*size/2, func(i int) float64 { return math.Cos(float64(i)) }),
 			Sin:   memory.Floats(stat, positions*size/2, func(i int) float64 { return math.Sin(float64(i)) }),
-			Parts: memory.Blank(stat, 3*2*size), DQ: memory.Blank(typ, q), DK: memory.Blank(typ, k),
+			Parts: memory.Blank(stat, device.QKNormParts(rows, heads)*2*size), DQ: memory.Blank(typ, q), DK: memory.Blank(typ, k),
 			DQWeight: memory.Normal(stat, size, 0, 1), DKWeight: memory.Normal(typ, size, 0, 1),
 			Rows: rows, Heads: heads, KVHeads: kvHeads, HeadSize: size, Positions: positions, Accumulate: true,
 		}

@@ -123,12 +123,19 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		add("EmbedBackward of two tokens far from each other", embedBackwardOf(m, typ, to, 1100, 3*pack, 1100, func(i int) int {
 			return min(i, 1026) % 1025
 		}))
+		add("EmbedBackward of one token, three rows more than at once", embedBackwardOf(m, typ, to, 7, 2*pack, 3, func(int) int { return 1 }))
+		add("BiasBackward of more rows than a turn", biasBackwardOf(m, typ, to, 2101, pack, true))
+		add("BiasBackward of more odd rows than a turn", biasBackwardOf(m, typ, to, 2101, 3, false))
 		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
+		add("ReduceSum of one source", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 1, -1))
 		add("ReduceSum of blocks and some", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 6, -1))
 		if to != typ {
 			continue
 		}
 		add("ReduceSum of a single source", reduceSumOf(m, typ, to, 256*pack+3, 1, -1))
+		for k := range pack {
+			add(fmt.Sprintf("CheckFinite with ∞ at %d of a pack", k), checkFiniteOf(m, typ, 256*pack, 7*pack+k, math.Inf(1)))
+		}
 		for _, n := range []int{15, 50, 117, 1076, 1500, 2047, 7000} {
 			add(fmt.Sprintf("SumSquares of %d elements", n), sumSquaresOf(m, typ, n))
 		}
@@ -137,6 +144,17 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		long := 512*pack*4 + 512*pack + pack
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
 		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
+		// In a turn of packs, of single elements where packs do not fit, and of what is left, each place in turn.
+		for _, width := range []int{512*pack*5 + 3*pack, 512*5 + 1} {
+			targets := make([]int, 4*pack)
+			for i := range targets {
+				targets[i] = (i/pack*512+i*13)*pack + i%pack
+				if width%pack != 0 {
+					targets[i] = i%5*512 + i*13
+				}
+			}
+			add(fmt.Sprintf("HeadLoss of %d logits and a target in each place", width), headLossOf(m, typ, width, targets, true, wide))
+		}
 		plain := adamWOf(m, typ, 1030, 3, seed)
 		plain.Stochastic = false
 		add("AdamW with a plain copy", plain)
@@ -253,11 +271,15 @@ func TestAColumnsSumDoesNotDependOnItsNeighbours(t *testing.T) {
 // With a learning rate of 0, parameters stay and their copies have known bits.
 func TestAParameterAtTheEndOfItsRangeIsCopiedAsTheReferenceDoes(t *testing.T) {
 	memory := optest.NewMemory(t, optest.Rand(t))
-	ends := []float64{math.Inf(1), math.Inf(-1), math.MaxFloat32, -math.MaxFloat32, 0, math.Copysign(0, -1), 0x1p-149, -0x1.8p-130, 1, math.NaN()}
+	ends := []float64{math.Inf(1), math.Inf(-1), math.MaxFloat32, -math.MaxFloat32, 0, math.Copysign(0, -1), 0x1p-149, -0x1.8p-130, 1, math.NaN(), poisons[1]}
 	for _, stochastic := range []bool{false, true} {
 		got := adamWOf(memory, device.BF16, 330, math.MaxInt64-100, func(i int) float64 { return ends[i%len(ends)] })
 		got.Stochastic = stochastic
 		optest.Set(got.Hyper, device.HyperLR, 0)
+		if recorder != nil {
+			recorder(got, optest.KeepsPoison)
+			continue
+		}
 		want := memory.Clone(got).(*device.AdamW)
 		want.Reference()
 		if err := run(got, schedules[0], 0); err != nil {
@@ -296,6 +318,22 @@ func TestSumsRefuseByNameWhatTheirKernelsCannotDo(t *testing.T) {
 	} {
 		if l, err := Lower(op); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Lower: %v, %v; want an error with %q", l, err, want)
+		}
+	}
+}
+
+// The lanes that share a norm block take its elements in turns of 64, which are written out.
+func TestSumsOfSquaresEndAtAnyElement(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for n := 64; n < 128; n++ {
+			op := sumSquaresOf(memory, typ, n)
+			for _, copyOf := range []func(device.Op) device.Op{memory.Clone, func(op device.Op) device.Op { return shifted(memory, op) }} {
+				if err := verifyCopies(memory, rng, op, copyOf, schedules[0]); err != nil {
+					t.Errorf("%s: %v", device.Format(op), err)
+				}
+			}
 		}
 	}
 }
