@@ -233,9 +233,21 @@ func (e *Engine) run(p *Program) error {
 		}
 	}
 	if err := e.sync(); err != nil {
-		return fmt.Errorf("%s: %w", p.Name, err)
+		return fmt.Errorf("%s: %w", e.where(p, err), err)
 	}
 	return nil
+}
+
+// where says in which program an error is, and at which unit and cut point where
+// the device names the operation.
+func (e *Engine) where(p *Program, err error) string {
+	var named interface{ Operation() device.Op }
+	if errors.As(err, &named) && named.Operation() != nil {
+		if place := e.Describe(named.Operation(), ""); place != "" {
+			return place
+		}
+	}
+	return p.Name
 }
 
 // pass follows gradients that do not last from program to program. An update that
