@@ -253,7 +253,7 @@ func TestAFaultMakesItsPartFail(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(m.Tools, "witness.test"), []byte("#!/bin/sh\necho the copies differ; exit 1\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-		}, "the copies differ"},
+		}, "witness.test: the copies differ\n"},
 		{"a GPU that does not open", "sustained", func(m *gpucheck.Machine) {
 			m.Open = func(cuda.Options) (device.Device, error) { return nil, errors.New("out of memory") }
 		}, "out of memory"},
@@ -280,7 +280,7 @@ func TestWhatAMachineLacksIsNotRun(t *testing.T) {
 		{"no test binary", "kernels", func(m *gpucheck.Machine) { m.Tools = t.TempDir() }, "gpucheck.test is not there"},
 		{"one GPU", "nccl-all", func(m *gpucheck.Machine) { m.Report.Devices = m.Report.Devices[:1] }, "one GPU"},
 		{"no witness", "witness", func(*gpucheck.Machine) {}, "witness.test is not there"},
-		{"no Python", "pytorch-tiny", func(m *gpucheck.Machine) { m.Python = "" }, "there is no Python"},
+		{"no Python", "pytorch-tiny", func(m *gpucheck.Machine) { m.Pythons = nil }, "there is no Python"},
 		{"no PyTorch", "pytorch-tiny", func(m *gpucheck.Machine) { m.Environment = []string{plantVariable + "=no torch"} }, "No module named 'torch'"},
 		{"too little memory", "pytorch-tiny", func(m *gpucheck.Machine) { m.Report.Devices[0].Memory = 1 << 20 }, ", and the GPU has 1 MiB, of which 60 % are used here at most"},
 	} {

@@ -52,7 +52,7 @@ func kernels(ctx context.Context, c *check) error {
 	c.cases(results)
 	switch {
 	case err != nil && len(c.failures) == 0:
-		return fmt.Errorf("%s: %w: %s", filepath.Base(binary), err, said)
+		return failed(binary, err, said)
 	case err != nil: // that is what the failures say
 		return nil
 	}
@@ -68,6 +68,18 @@ func (c *check) start(ctx context.Context, environment []string, program string,
 	cmd.Stderr = cmd.Stdout
 	err := cmd.Run()
 	return lastLines(all.String(), 12), errors.Join(err, ctx.Err())
+}
+
+// failed says why a test binary has ended so, what tells first.
+func failed(binary string, err error, said string) error {
+	cause := err.Error()
+	for line := range strings.Lines(said) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") && line != "FAIL" {
+			cause = line
+			break
+		}
+	}
+	return fmt.Errorf("%s: %s\n%w; it said:\n%s", filepath.Base(binary), cause, err, said)
 }
 
 // lastLines returns the end of a text.

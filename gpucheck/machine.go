@@ -13,7 +13,7 @@ import (
 	"github.com/gofsdp/gofsdp/train"
 )
 
-// Machine is what is checked, as its user opens it. All fields but Python and the last must be set.
+// Machine is what is checked, as its user opens it. All fields but Pythons and the last must be set.
 type Machine struct {
 	Report cuda.Report
 	// Open opens a GPU: a device of package cuda, or what stands in for one.
@@ -26,8 +26,8 @@ type Machine struct {
 	// Tools the folder of what else is needed: gpucheck.test, witness.test, bench/peers.
 	Gofsdp, Tools string
 	Side          []string
-	// Python is asked for PyTorch.
-	Python string
+	// Pythons are asked for PyTorch, one after the other.
+	Pythons []string
 	// Log gets what programs write that are started.
 	Log interface{ Write([]byte) (int, error) }
 	// State tells how a GPU is just now, by its UUID, as NVML does; false where nobody tells.

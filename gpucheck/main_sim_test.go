@@ -181,7 +181,7 @@ func simulate(gpus int, tools string) (*gpucheck.Machine, func() error, error) {
 		},
 		CPU:    func() (device.Device, error) { return cpu.New(cpu.Options{Threads: 1}) },
 		NCCL:   func() (*nccl.Library, error) { return library, nil },
-		Gofsdp: self, Side: []string{"gpu-check", "side"}, Python: self, Tools: tools, Log: io.Discard,
+		Gofsdp: self, Side: []string{"gpu-check", "side"}, Pythons: []string{self}, Tools: tools, Log: io.Discard,
 	}
 	end := func() error {
 		s.Wait()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/gofsdp/gofsdp/bench"
@@ -43,26 +44,39 @@ func pytorch(s Shape) func(context.Context, *check) error {
 		if _, err := os.Stat(peer); err != nil {
 			return lacks("%s is not there", peer)
 		}
-		if c.Python == "" {
-			return lacks("there is no Python; GOFSDP_PYTHON names one that has PyTorch")
-		}
-		said, err := c.start(ctx, nil, c.Python, "-c", needed)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		python, versions, err := c.python(ctx)
 		if err != nil {
-			return lacks("%s cannot run the peer: %s; GOFSDP_PYTHON names a Python that can", c.Python, lastLines(said, 1))
+			return err
 		}
 		sequences, _, err := s.fit(c.first().Memory)
 		if err != nil {
 			return err
 		}
-		return c.compare(ctx, s, sequences, said)
+		return c.compare(ctx, s, sequences, python, versions)
 	}
 }
 
+// python returns the first Python that can run the peer, and what it has.
+func (c *check) python(ctx context.Context) (path, versions string, err error) {
+	if len(c.Pythons) == 0 {
+		return "", "", lacks("there is no Python; GOFSDP_PYTHON names one that has PyTorch")
+	}
+	var why []string
+	for _, path := range c.Pythons {
+		said, err := c.start(ctx, nil, path, "-c", needed)
+		if err == nil {
+			return path, said, nil
+		}
+		if ctx.Err() != nil {
+			return "", "", ctx.Err()
+		}
+		why = append(why, fmt.Sprintf("%s: %s", path, lastLines(said, 1)))
+	}
+	return "", "", lacks("no Python can run the peer; GOFSDP_PYTHON names one that can (%s)", strings.Join(why, "; "))
+}
+
 // compare runs the scenario.
-func (c *check) compare(ctx context.Context, s Shape, sequences int, versions string) (err error) {
+func (c *check) compare(ctx context.Context, s Shape, sequences int, python, versions string) (err error) {
 	x := c.scenario(s, sequences)
 	r := &scenario.Runner{
 		Open: func(int) (device.Device, error) {
@@ -76,7 +90,7 @@ func (c *check) compare(ctx context.Context, s Shape, sequences int, versions st
 			}
 			return m, nil
 		},
-		Gofsdp: c.Gofsdp, Python: c.Python, Dir: c.Tools, Within: 2 * time.Minute,
+		Gofsdp: c.Gofsdp, Python: python, Dir: c.Tools, Within: 2 * time.Minute,
 		Command: []string{"gofsdp", "gpu-check"}, Log: c.Log, Say: func(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) },
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()

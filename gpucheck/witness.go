@@ -2,7 +2,6 @@ package gpucheck
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 )
@@ -15,7 +14,7 @@ func witness(ctx context.Context, c *check) error {
 	}
 	said, err := c.start(ctx, nil, binary, "-gpu", "-test.v", "-test.count", "1")
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(binary), err, said)
+		return failed(binary, err, said)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/gofsdp/gofsdp/cpu"
@@ -167,9 +168,8 @@ func (t gpuTools) machine(a *app) (*gpucheck.Machine, error) {
 		return nil, err
 	}
 	for _, name := range []string{os.Getenv("GOFSDP_PYTHON"), filepath.Join(m.Tools, ".venv", "peers", "bin", "python"), "python3", "/opt/venv/bin/python3"} {
-		if path, err := exec.LookPath(name); err == nil && name != "" {
-			m.Python = path
-			break
+		if path, err := exec.LookPath(name); err == nil && !slices.Contains(m.Pythons, path) {
+			m.Pythons = append(m.Pythons, path)
 		}
 	}
 	return m, nil
