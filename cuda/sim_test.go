@@ -94,6 +94,9 @@ func moved(t *testing.T, d device.Device, rng *rand.Rand, op device.Op) (there d
 		p, ok := pairs[host.Addr]
 		if !ok {
 			off := host.Type.Size() * int64(rng.IntN(2))
+			if strings.HasPrefix(device.Name(op), "Attention") {
+				off = 0 // its kernels take aligned operands alone
+			}
 			size := max(1, host.Bytes())
 			p = pair{host, alloc(size, device.Pinned), alloc(size+off, device.Local).In(host.Type, off, host.Len)}
 			pairs[host.Addr] = p
@@ -125,9 +128,14 @@ func TestEveryOperationIsItsReferenceOnTheSimulatedGPU(t *testing.T) {
 	rng := optest.Rand(t)
 	d := simulated(t, 1, sim.Config{Seed: rng.Uint64(), Pause: 100 * time.Microsecond}, cuda.Options{})[0]
 	s := d.NewStream("compute")
-	ran := map[string]int{}
-	for _, typ := range []device.DType{device.F32, device.BF16} {
+	ran, refused := map[string]int{}, map[string]int{}
+	types := []device.DType{device.F32, device.BF16}
+	for i := range 20 { // until each has had a shape that there are kernels for
+		typ := types[i%2]
 		for _, c := range optest.Cases(t, rng, typ) {
+			if i > 1 && ran[device.Name(c.Op)] > 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%v/%s", typ, c.Name), func(t *testing.T) {
 				memory := optest.NewMemory(t, rng)
 				want := memory.Clone(c.Op)
@@ -142,6 +150,7 @@ func TestEveryOperationIsItsReferenceOnTheSimulatedGPU(t *testing.T) {
 					if name := device.Name(c.Op); name == "MatMul" || !strings.HasPrefix(err.Error(), "stream compute: cuda: "+name+": ") {
 						t.Fatal(err)
 					}
+					refused[device.Name(c.Op)]++
 					return
 				}
 				from(s)
@@ -154,9 +163,10 @@ func TestEveryOperationIsItsReferenceOnTheSimulatedGPU(t *testing.T) {
 	}
 	for _, op := range device.Ops() {
 		switch name := device.Name(op); {
-		case strings.HasPrefix(name, "Attention"): // head sizes that it takes
 		case ran[name] == 0:
-			t.Errorf("no %s ran", name)
+			t.Errorf("no %s ran, and %d were refused", name, refused[name])
+		case refused[name] > 0:
+			t.Logf("%d of %d %s were refused by name", refused[name], refused[name]+ran[name], name)
 		}
 	}
 }
