@@ -41,7 +41,8 @@ const (
 
 // products returns what a MatMul is to cuBLAS. By columns, as cuBLAS counts, a row-major matrix is its
 // transpose, so C = A·B is made as Cᵀ = Bᵀ·Aᵀ and nothing is turned round. A bias is first spread over
-// the rows of C, as the product of a column of ones with it, which is exact.
+// the rows of C, as the product of a column of ones with it, which is exact. An epilogue of cuBLASLt's
+// would save that and a reading of C: by bytes 1 % of a step of Qwen2.5-1.5B on an L4, 0.3 % on an H200.
 func (g *gpu) products(o *device.MatMul) ([]part, error) {
 	fail := func(format string, args ...any) ([]part, error) {
 		return nil, fmt.Errorf("cuda: MatMul: "+format, args...)
