@@ -124,6 +124,12 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 			return min(i, 1026) % 1025
 		}))
 		add("EmbedBackward of one token, three rows more than at once", embedBackwardOf(m, typ, to, 7, 2*pack, 3, func(int) int { return 1 }))
+		add("EmbedBackward of tokens that come twice", embedBackwardOf(m, typ, to, 1300, pack, 650, func(i int) int {
+			if i >= 650 {
+				i = i * 7 % 650
+			}
+			return i
+		}))
 		add("BiasBackward of more rows than a turn", biasBackwardOf(m, typ, to, 2101, pack, true))
 		add("BiasBackward of more odd rows than a turn", biasBackwardOf(m, typ, to, 2101, 3, false))
 		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
@@ -133,6 +139,11 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 			continue
 		}
 		add("ReduceSum of a single source", reduceSumOf(m, typ, to, 256*pack+3, 1, -1))
+		uneven := sumSquaresOf(m, typ, 300*1024+7)
+		for i := range uneven.N {
+			optest.Set(uneven.X, i, optest.At(uneven.X, i)*math.Exp2(20*math.Sin(float64(i/1024))))
+		}
+		add("SumSquares of blocks of all sizes", uneven)
 		for k := range pack {
 			add(fmt.Sprintf("CheckFinite with ∞ at %d of a pack", k), checkFiniteOf(m, typ, 256*pack, 7*pack+k, math.Inf(1)))
 		}

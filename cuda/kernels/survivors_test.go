@@ -33,6 +33,67 @@ var survivors = []survivor{
 		"a row is in its sequence, so the loop begins: what asks before the first turn is never equal",
 	},
 	{
+		"attention.cuh", "= two_bf16(",
+		[]mutate.Kind{mutate.RoundingChanged},
+		"the contract lets probabilities be rounded to bf16, so their roundings, and in small cases those of results, are within bounds",
+	},
+	{
+		"attention_backward.cu", "if (__any_sync(0xffffffffu, one || other)) bits |= 1u << b;",
+		[]mutate.Kind{mutate.ImmediateChanged, mutate.PredicateLost},
+		"a tile too many is looked at, and all of it is masked",
+	},
+	{
+		"attention_backward.cu", "next();                                        // the keys' own queries are always there", arithmetic,
+		"the first tile is always there, so that the loop within is never entered at this call",
+	},
+	{
+		"common.cuh", "if (vector && first + i64(blockDim.x) * N <= n) {",
+		[]mutate.Kind{mutate.ComparisonMoved, mutate.PredicateLost, mutate.OperatorChanged},
+		"a block that is full, and goes element by element, is slower and the same",
+	},
+	{
+		"decode.cu", "if (score[u] > most) {",
+		[]mutate.Kind{mutate.ComparisonMoved},
+		"a score that is the largest so far is the same in both branches: the power of nothing is 1",
+	},
+	{
+		"decode.cu", "if (team == 0) store(to, here + lane, out);",
+		[]mutate.Kind{mutate.RoundingChanged},
+		"it stores zeros",
+	},
+	{
+		"decode.cu", "t = i / a.across, s = t / a.seq_len;", arithmetic,
+		"the compiler divides 32 bits where the numbers fit, and tests have no larger ones",
+	},
+	{
+		"embed_backward.cu", "for (int from = row; from < int(a.rows); from += TURN) {",
+		[]mutate.Kind{mutate.ComparisonMoved},
+		"a turn behind the last row finds no row",
+	},
+	{
+		"headloss.cu", "for (; i < packs; i += THREADS) observe<1", arithmetic,
+		"the compiler writes this loop out by four, and it has three turns at most",
+	},
+	{
+		"headloss.cu", "for (; i >= 0; i -= THREADS) differentiate<1", arithmetic,
+		"the compiler writes this loop out by four, and it has three turns at most",
+	},
+	{
+		"headloss.cu", "store(x, i, zeros);",
+		[]mutate.Kind{mutate.RoundingChanged},
+		"it stores zeros",
+	},
+	{
+		"norm.cu", "if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;",
+		[]mutate.Kind{mutate.ImmediateChanged},
+		"all lanes have the sum that one of them stores",
+	},
+	{
+		"rope.cu", "if (head.active && lane == 0)",
+		[]mutate.Kind{mutate.ImmediateChanged},
+		"all lanes have the number that one of them stores",
+	},
+	{
 		"norm.cu", "store(static_cast<T *>(a.sum), i, x);",
 		[]mutate.Kind{mutate.RoundingChanged},
 		"what is stored has been rounded already, in the line before",

@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -95,9 +96,12 @@ func changes(in instruction) []change {
 		to.op = strings.NewReplacer(".bfly.", ".up.", ".up.", ".down.", ".down.", ".up.", ".idx.", ".bfly.").Replace(in.op)
 		add(ShuffleChanged, to)
 	case in.is("shl", "shr"):
-		if n, ok := immediate(in.args[2]); ok {
+		n, ok := immediate(in.args[2])
+		switch {
+		case ok && (in.is("shr.s32") && n == 31 || in.is("shr.s64") && n == 63): // a shift by more is one by so many
+		case ok:
 			add(ShiftChanged, in.with(2, fmt.Sprint(n+1)))
-		} else {
+		default:
 			swap(in, 1, 2, add)
 		}
 	default:
@@ -203,8 +207,8 @@ func immediates(in instruction, add func(Kind, instruction)) {
 				step *= 2
 			}
 			add(IndexShifted, in.with(i, fmt.Sprint(n+step)))
-		case in.is("and", "or") && n&(n-1) != 0: // the lowest bit of a mask
-			add(ImmediateChanged, in.with(i, fmt.Sprint(n&(n-1))))
+		case in.is("and", "or") && n&(n-1) != 0:
+			add(ImmediateChanged, in.with(i, fmt.Sprint(otherMask(n, in.typ() == "b64"))))
 		case in.is("mul") && n > 1 && n&(n-1) == 0: // elements of half the size; what is not a power of two would be misaligned
 			add(ImmediateChanged, in.with(i, fmt.Sprint(n/2)))
 		case in.is("mov") && n > 0 && n&(n-1) == 0: // a sum over distances of 17, 8, 4 ... has the same terms as over 16, 8, 4 ...
@@ -224,6 +228,18 @@ func otherFloat(bits uint64) uint64 {
 		return 0
 	}
 	return bits ^ 0x00080000
+}
+
+// otherMask drops the highest bit of a mask; of one that rounds an index down, which has all high bits, the lowest.
+func otherMask(n int64, wide bool) int64 {
+	if n < 0 && n > -1<<16 {
+		return n & (n - 1)
+	}
+	mask := uint64(n)
+	if !wide {
+		mask = uint64(uint32(n))
+	}
+	return int64(mask &^ (1 << (bits.Len64(mask) - 1)))
 }
 
 // immediate reads an integer.
