@@ -108,6 +108,7 @@ var verifying = []func(*testing.T){
 	TestNormsOfRowsOfAnyWidthAreRight, TestWeightsOfNormsAreSummedOverManyRows, TestGradientsOfTheHeadsWeightsAreSummedInParts,
 	TestElementwiseOperationsEndAtAnyElement, TestEmbeddingsOfAnyWidthAreCopied,
 	TestSumsLossAndUpdateHoldAtTheirEdges, TestAParameterAtTheEndOfItsRangeIsCopiedAsTheReferenceDoes, TestSumsOfSquaresEndAtAnyElement,
+	TestSumsOfSquaresHaveTheBitsOfAChain,
 }
 
 var (
