@@ -137,7 +137,7 @@ func TestMutantsAreTriedOnAllThatIsVerified(t *testing.T) {
 	slices.Sort(called)
 	slices.Sort(listed)
 	if !slices.Equal(called, listed) {
-		t.Errorf("verifying has\n\t%v\nand these tests verify:\n\t%v", listed, called)
+		t.Errorf("verifying, in this file, has to list the tests that verify: it has\n\t%v\nand should have\n\t%v", listed, called)
 	}
 }
 

@@ -31,8 +31,8 @@ func TestAnInstructionHasTheMistakesOfItsKind(t *testing.T) {
 			"fragments swapped: ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r2, %r1}, [%r3];",
 		},
 		"	mma.sync.x {%f1, %f2}, {%r1, %r2}, {%r3, %r3}, {%f1, %f2};": {
+			"fragments swapped: mma.sync.x {%f2, %f1}, {%r1, %r2}, {%r3, %r3}, {%f1, %f2};",
 			"fragments swapped: mma.sync.x {%f1, %f2}, {%r2, %r1}, {%r3, %r3}, {%f1, %f2};",
-			"fragments swapped: mma.sync.x {%f1, %f2}, {%r1, %r2}, {%r3, %r3}, {%f2, %f1};",
 		},
 		"	shfl.sync.bfly.b32 	%r1|%p1, %r2, 16, 31, -1;":  {"shuffle changed: shfl.sync.bfly.b32 %r1|%p1, %r2, 8, 31, -1;"},
 		"	shfl.sync.up.b32 	%r1|%p1, %r2, 1, 0, -1;":      {"shuffle changed: shfl.sync.up.b32 %r1|%p1, %r2, 2, 0, -1;"},

@@ -70,10 +70,10 @@ func changes(in instruction) []change {
 	case in.is("ldmatrix"):
 		shiftAddress(in, 1, add)
 		swapElements(in, 0, 0, 1, add)
-	case in.is("mma"):
-		swapElements(in, 1, 0, 1, add)
-		swapElements(in, 2, 0, 1, add)
-		swapElements(in, 3, 0, 1, add)
+	case in.is("mma"): // the sums that go in are often all zero: those that come out are exchanged
+		for arg := range 3 {
+			swapElements(in, arg, 0, 1, add)
+		}
 	case in.is("st", "red"):
 		drop(StoreDropped)
 		shiftAddress(in, 0, add)
