@@ -32,11 +32,20 @@ type Library struct {
 // Open finds the library and initialises it. The error is ErrNoLibrary, or says why what is there cannot be
 // used.
 func Open(s Sources) (*Library, error) {
-	file, err := s.file()
+	files, err := s.files()
 	if err != nil {
 		return nil, err
 	}
-	if err := bind(file); err != nil {
+	file := files[0]
+	if err = bind(file); err != nil {
+		for _, other := range files[1:] {
+			if bind(other) == nil {
+				file, err = other, nil
+				break
+			}
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	l := &Library{nvml.New(nvml.WithLibraryPath(file)), file}
@@ -58,27 +67,27 @@ func bind(file string) error {
 	return nil
 }
 
-// file is what to open: a path, or the soname for the system's loader to find.
-func (s Sources) file() (string, error) {
+// files are what to open, best first: paths, and the soname for the system's loader to find. The driver's folder may
+// be mounted where the system does not look, as /usr/local/nvidia is.
+func (s Sources) files() (list []string, err error) {
 	env := s.Env
 	if env == nil {
 		env = os.Getenv
 	}
 	if file := env(Override); file != "" {
 		if _, err := os.Stat(file); err != nil {
-			return "", fmt.Errorf("nvml: %s: %w; let it name the library's file, or unset it", Override, err)
+			return nil, fmt.Errorf("nvml: %s: %w; let it name the library's file, or unset it", Override, err)
 		}
-		return file, nil
-	}
-	if s.Root == "" {
-		return soname, nil
+		return []string{file}, nil
 	}
 	for _, pattern := range []string{"/usr/lib64/", "/usr/lib/*-linux-gnu/", "/usr/local/nvidia/lib64/", "/usr/lib/wsl/lib/"} {
-		if found, _ := filepath.Glob(s.Root + pattern + soname); len(found) > 0 {
-			return found[0], nil
-		}
+		found, _ := filepath.Glob(s.Root + pattern + soname) // the patterns are good
+		list = append(list, found...)
 	}
-	return soname, nil
+	if s.Root == "" {
+		return append([]string{soname}, list...), nil
+	}
+	return append(list, soname), nil
 }
 
 // Close ends the use of the library.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,10 @@ import (
 
 // child makes the test binary a process that prints what the library of Override tells: whose functions are
 // called is decided once in a process.
-const child = "GOFSDP_TEST_NVML_CHILD"
+const (
+	child        = "GOFSDP_TEST_NVML_CHILD"
+	rootVariable = "GOFSDP_TEST_NVML_ROOT"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(child) == "" {
@@ -40,7 +44,7 @@ type told struct {
 }
 
 func tell() error {
-	l, err := Open(Sources{})
+	l, err := Open(Sources{Root: os.Getenv(rootVariable)})
 	if err != nil {
 		return err
 	}
@@ -73,10 +77,10 @@ func library(t *testing.T, flags ...string) string {
 }
 
 // asked starts a child. Its error is what it says on stderr.
-func asked(t *testing.T, file string) (out told, err error) {
+func asked(t *testing.T, file string, environment ...string) (out told, err error) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), child+"=1", Override+"="+file)
+	c.Env = append(append(os.Environ(), child+"=1", Override+"="+file), environment...)
 	text, err := c.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 1 {
@@ -194,12 +198,33 @@ func TestTheLibraryOfAnUnpackedImageIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Sources{Root: root, Env: func(string) string { return "" }}
-	if file, err := s.file(); err != nil || file != root+"/usr/lib64/"+soname {
-		t.Error(file, err)
+	if files, err := s.files(); err != nil || !slices.Equal(files, []string{root + "/usr/lib64/" + soname, soname}) {
+		t.Error(files, err)
 	}
 	s.Root = t.TempDir()
-	if file, err := s.file(); err != nil || file != soname {
-		t.Error(file, err)
+	if files, err := s.files(); err != nil || !slices.Equal(files, []string{soname}) {
+		t.Error(files, err)
+	}
+}
+
+// Some machines mount the driver's folder where the system's loader does not look.
+func TestTheLibraryIsFoundWhereTheSystemDoesNotLook(t *testing.T) {
+	root := t.TempDir()
+	for _, folder := range []string{"/usr/lib64", "/usr/local/nvidia/lib64"} {
+		if err := os.MkdirAll(root+folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(root+"/usr/lib64/"+soname, []byte("no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := root + "/usr/local/nvidia/lib64/" + soname
+	if err := os.Rename(library(t), file); err != nil {
+		t.Fatal(err)
+	}
+	out, err := asked(t, "", rootVariable+"="+root)
+	if err != nil || out.Report.Library != file {
+		t.Errorf("%q is opened, want %q (%v)", out.Report.Library, file, err)
 	}
 }
 
