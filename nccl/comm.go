@@ -32,6 +32,7 @@ type Comm struct {
 	ranks    []int  // by place
 	place    int
 	deadline time.Duration
+	joining  time.Duration // the most that NCCL is given to connect ranks
 
 	slots, host, cell device.Buffer
 	texts             [2]*C.char // the network's name and this one's, which NCCL may keep
@@ -61,7 +62,7 @@ type started struct {
 	number     int
 	begin, end device.Event
 	launched   bool      // NCCL has taken it, and end is recorded
-	since      time.Time // when its turn in the stream had come, as the watchdog saw it
+	since      time.Time // when its turn in the stream had come, or NCCL has taken it since, as the watchdog saw it
 }
 
 // Rank implements collective.Comm.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/device"
+	"github.com/gofsdp/gofsdp/nccl"
 )
 
 func TestEveryCollectiveGivesWhatItShould(t *testing.T) {
@@ -233,6 +234,48 @@ func TestAPeerThatDoesNotComeEndsAtTheDeadline(t *testing.T) {
 	// The other group of the rank ends, too.
 	if _, err := r.groups[0].Comms[1].Bind(&collective.Barrier{Name: "b"}); !errors.Is(err, collective.ErrDeadline) {
 		t.Errorf("the other group: %v", err)
+	}
+}
+
+func TestConnectingRanksMayTakeLongerThanACollective(t *testing.T) {
+	const deadline = 2 * time.Second
+	l, s := library(t)
+	for name, c := range map[string]struct {
+		join time.Duration
+		want error
+	}{"within the time to join": {patient, nil}, "and no longer": {3 * deadline / 2, collective.ErrDeadline}} {
+		t.Run(name, func(t *testing.T) {
+			ex, groups, ops := exchange(2, nil), make([]*nccl.Groups, 2), make([]device.Op, 2)
+			if err := errors.Join(parallel(2, func(rank int) (err error) {
+				groups[rank], err = l.Connect(t.Context(), [][]int{{0, 1}}, rank, nccl.ConnectSettings{
+					Run: "run test", Deadline: deadline, JoinWithin: c.join, Device: s.gpus[rank], Exchange: ex(rank),
+				})
+				if err != nil {
+					return err
+				}
+				bound, err := groups[rank].Comms[0].Bind(&collective.Barrier{Name: "a barrier"})
+				if err == nil {
+					ops[rank] = bound[0]
+				}
+				return err
+			})...); err != nil {
+				t.Fatal(err)
+			}
+			release := s.m.HoldCalls()
+			defer release()
+			if c.want == nil {
+				time.AfterFunc(2*deadline, release)
+			}
+			for rank, err := range parallel(2, func(rank int) error {
+				stream := s.gpus[rank].NewStream("reduce")
+				stream.Launch(ops[rank])
+				return errors.Join(stream.Sync(), groups[rank].Close())
+			}) {
+				if !errors.Is(err, c.want) {
+					t.Errorf("rank %d: %v, want %v", rank, err, c.want)
+				}
+			}
+		})
 	}
 }
 

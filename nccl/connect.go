@@ -74,13 +74,13 @@ func (l *Library) Connect(ctx context.Context, groups [][]int, rank int, set Con
 func (l *Library) join(ctx context.Context, id UniqueID, name string, ranks []int, place int, set ConnectSettings) (_ *Comm, err error) {
 	c := &Comm{
 		library: l, device: set.Device, name: name, where: fmt.Sprintf("rank %d: communicator %q", ranks[place], name),
-		ranks: ranks, place: place, deadline: set.Deadline, wake: make(chan struct{}, 1),
+		ranks: ranks, place: place, deadline: set.Deadline, joining: cmp.Or(set.JoinWithin, set.Deadline), wake: make(chan struct{}, 1),
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, c.release())
 	}
-	if err = c.init(ctx, id, set.network(), cmp.Or(set.JoinWithin, set.Deadline)); err == nil {
+	if err = c.init(ctx, id, set.network(), c.joining); err == nil {
 		return c, nil
 	}
 	return nil, errors.Join(err, c.depart())

@@ -31,8 +31,8 @@ type ConnectSettings struct {
 	Settings
 	Run      string        // the run and its attempt, which communicators are called by in NCCL's log
 	Deadline time.Duration // of a collective, and of leaving
-	// JoinWithin is the time to join a group, in which NCCL loads its kernels and finds its networks, as it
-	// does later no more; 0 is the deadline's.
+	// JoinWithin is the time to join a group, in which NCCL loads its kernels and finds its networks; and the time
+	// for NCCL to take a collective, since it connects ranks when the first one needs it. 0 is the deadline's.
 	JoinWithin time.Duration
 	Device     Device
 	// Exchange gives a value of this rank and returns all ranks' values, by rank.

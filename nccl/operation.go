@@ -170,7 +170,7 @@ func (o *operation) Start(stream unsafe.Pointer) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.launched = true
+	s.launched, s.since = true, time.Time{} // from here on the deadline counts
 	return c.err
 }
 

@@ -41,7 +41,7 @@ func (c *Comm) look() error {
 	if err := c.Err(); err != nil {
 		return err // before anything is asked of the driver, which may be held up
 	}
-	if waited := c.waited(); waited > c.deadline {
+	if waited, most := c.waited(); waited > most {
 		return c.fail(nil, waited, fmt.Errorf("after %v it has not ended, and NCCL does not tell which of ranks %v did not come: %w", waited.Round(time.Millisecond), c.ranks, collective.ErrDeadline))
 	}
 	if !c.calls.TryLock() {
@@ -54,22 +54,28 @@ func (c *Comm) look() error {
 	return nil
 }
 
-// waited is how long the oldest collective that has not ended has had its turn.
-func (c *Comm) waited() time.Duration {
+// waited is how long the oldest collective that has not ended has had its turn, and how long it may. One that NCCL
+// has not taken yet gets more: NCCL connects ranks only when a collective first needs it (NCCL_RUNTIME_CONNECT), in
+// which it finds networks, makes memory known to them, and waits for ranks that come later. What holds a call up
+// behind a full queue of the GPU's is an older collective, for which the deadline holds.
+func (c *Comm) waited() (waited, most time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leave()
 	if c.under == 0 {
-		return 0
+		return 0, c.deadline
 	}
 	s := &c.flight[c.first]
 	switch {
 	case !s.begin.Done():
-		return 0
+		return 0, c.deadline
 	case s.since.IsZero():
 		s.since = time.Now()
 	}
-	return time.Since(s.since)
+	if most = c.deadline; !s.launched {
+		most = max(c.joining, c.deadline)
+	}
+	return time.Since(s.since), most
 }
 
 // leave takes out what has ended; mu is held.

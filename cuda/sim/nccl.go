@@ -99,6 +99,7 @@ type ncclState struct {
 
 	listening sync.WaitGroup // for the hubs of comms
 	aborts    sync.RWMutex   // locked while none may return
+	held      bool           // calls that do not block stay under way
 }
 
 // SetNCCLVersion changes what ncclGetVersion says from now on.
@@ -125,6 +126,18 @@ func (m *Machine) Disconnect(rank int) {
 func (m *Machine) HoldAborts() (release func()) {
 	m.nccl.aborts.Lock()
 	return sync.OnceFunc(m.nccl.aborts.Unlock)
+}
+
+// HoldCalls keeps what calls that do not block have asked for from being carried out until release is called, as
+// NCCL does where it connects ranks first, and some of them have not come.
+func (m *Machine) HoldCalls() (release func()) {
+	set := func(held bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.nccl.held = held
+	}
+	set(true)
+	return func() { set(false) }
 }
 
 // endComms ends all communicators, so that nothing waits for a peer any more.
@@ -314,6 +327,9 @@ func (m *Machine) comm(handle uintptr) (*comm, error) {
 func (c *comm) asyncError() NCCLResult {
 	if r := c.state(); r != NCCLSuccess {
 		return r
+	}
+	if c.m.nccl.held && c.then != nil {
+		return NCCLInProgress
 	}
 	if c.polls > 0 {
 		c.polls--
