@@ -3,6 +3,7 @@
 package gpucheck_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -313,6 +314,34 @@ func TestAPartWhoseProcessEndsHasFailed(t *testing.T) {
 	}
 	if result.Parts[0].State != gpucheck.OK || result.Err() == nil || result.Err().Error() != "failed: graphs" {
 		t.Errorf("%s, %v", result.Parts[0].State, result.Err())
+	}
+}
+
+// TestWhatNCCLSaysIsInTheLog also where nothing else is left of the part's process.
+func TestWhatNCCLSaysIsInTheLog(t *testing.T) {
+	for _, name := range []string{"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_LAUNCH_ORDER_IMPLICIT"} {
+		t.Setenv(name, "") // which puts back what it was
+		if err := os.Unsetenv(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("NCCL_DEBUG_SUBSYS", "ALL")
+	parts, err := gpucheck.Choose(gpucheck.Parts(small("")), []string{"nccl"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	r := &gpucheck.Runner{
+		Command: []string{"/bin/sh", "-c", `echo "$0: $NCCL_DEBUG $NCCL_DEBUG_SUBSYS $NCCL_LAUNCH_ORDER_IMPLICIT" > "$NCCL_DEBUG_FILE"; kill -SEGV $$`},
+		Log:     &log, Say: func(string, ...any) {},
+	}
+	if _, err := r.Run(t.Context(), small(""), parts); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"nccl: INFO ALL 1\n", "nccl-all: INFO ALL 1\n"} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("the log has no %q, or more than one:\n%s", want, log.String())
+		}
 	}
 }
 

@@ -34,6 +34,11 @@ if not torch.cuda.is_available():
     sys.exit("its PyTorch %s sees no GPU" % torch.__version__)
 if shutil.which(os.environ.get("CXX", "g++")) is None:
     sys.exit("torch.compile needs a C++ compiler, and there is none")
+try:  # Triton compiles its access to the driver, by a C compiler and Python's headers, as the first it does
+    import triton
+    triton.runtime.driver.active.get_current_target()
+except Exception as e:
+    sys.exit("torch.compile needs Triton with a C compiler and Python's headers: " + " ".join(str(e).split()))
 print("PyTorch", torch.__version__, "transformers", transformers.__version__)
 `
 

@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/nccl"
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -75,12 +78,13 @@ func (r *Runner) part(ctx context.Context, p Part, left time.Duration, file stri
 	end := &ending{}
 	cmd.Stdout = io.MultiWriter(r.Log, end)
 	cmd.Stderr = cmd.Stdout
-	cmd.Env = append(os.Environ(), compiledIn(filepath.Dir(file))...)
+	cmd.Env = slices.Concat(os.Environ(), compiledIn(filepath.Dir(file)), ncclIn(filepath.Dir(file)))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
 	began := time.Now()
 	err := cmd.Run()
+	r.keepNCCL(filepath.Dir(file))
 	o := Outcome{Name: p.Name, Claim: p.Claim, State: Failed, Seconds: time.Since(began).Seconds()}
 	text, unread := os.ReadFile(file)
 	switch {
@@ -111,6 +115,31 @@ func compiledIn(dir string) []string {
 		return nil
 	}
 	return []string{variable + "=" + filepath.Join(dir, "compiled")}
+}
+
+// ncclLogs are the files that NCCL writes while a part runs.
+const ncclLogs = "nccl.*.log"
+
+// ncclIn lets NCCL say in a file of the folder what it does, since what it says on the standard output is lost when a
+// Go process ends, and start what several communicators of a GPU do in one order, as ranks that train have it. What a
+// user says to NCCL holds.
+func ncclIn(dir string) []string {
+	return slices.DeleteFunc(nccl.Settings{}.Environment(dir, 0), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		_, set := os.LookupEnv(name)
+		return set
+	})
+}
+
+// keepNCCL moves what NCCL has said into the log.
+func (r *Runner) keepNCCL(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, ncclLogs)) // the pattern is good
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
+			fmt.Fprintf(r.Log, "=== %s\n%s", filepath.Base(file), text)
+		}
+		_ = os.Remove(file) // else it is there once more
+	}
 }
 
 // WriteFile writes an outcome for the Runner.
