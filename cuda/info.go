@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/gofsdp/gofsdp/cuda/kernels"
 	"github.com/gofsdp/gofsdp/device"
 )
 
@@ -24,6 +25,21 @@ func Workspace(major int) int64 {
 	return 4 << 20
 }
 
-// Lost says whether the device is lost with the error: nothing more can be done on it, by nobody's mistake that
-// could be named.
-func (e *Error) Lost() bool { return late(e.Code) }
+// Runs says what of an operation no GPU can do here, such as heads of a size that there are no kernels for, and
+// nil where there is nothing. It asks no GPU, and the operands need no address: a plan is checked before it is
+// run, and on a machine without GPUs.
+func Runs(op device.Op) error {
+	if _, product := op.(*device.MatMul); product {
+		return nil // it is cuBLAS's
+	}
+	_, err := kernels.Lower(op)
+	return err
+}
+
+// Room is a GPU's memory as the driver counts it, in bytes: of all processes.
+type Room struct {
+	Total, Unused int64 // now
+	// Context is what was in use when the device's context had been made, what others have included, and
+	// Kernels what loading all modules took, before anything else had memory.
+	Context, Kernels int64
+}

@@ -109,6 +109,10 @@ type Error struct {
 // Operation returns the operation that failed, nil where it is not known: whoever made it knows its unit.
 func (e *Error) Operation() device.Op { return e.Op }
 
+// Lost says whether the device is lost with the error: nothing more can be done on it, by nobody's mistake that
+// could be named.
+func (e *Error) Lost() bool { return late(e.Code) }
+
 func (e *Error) Error() string {
 	var s strings.Builder
 	s.WriteString(e.Where)
