@@ -110,6 +110,7 @@ test-nocgo: need-go ## Run the tests of the Go reference kernels, as without a C
 .PHONY: test-sim
 test-sim: need-go need-cc ## Run the GPU's device on a simulated driver, which executes its kernels
 	$(GO_TEST) -tags sim ./cuda ./cuda/sim ./cuda/sim/calls ./nccl ./gpucheck
+	$(GO_TEST) -tags sim -run 'GPU' ./bench
 	$(GO_TEST) -tags sim -run 'GPU' ./fsdp
 	$(GO_TEST) -tags sim -run 'Simulated' ./cmd/gofsdp
 
@@ -191,9 +192,9 @@ lint: need-go need-cc $(TOOLS)/built ## Check format, vet, staticcheck and dead 
 	@set -e; unformatted=$$($(TOOLS)/gofumpt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go vet -tags sim ./cuda/... ./nccl ./fsdp ./gpucheck ./cmd/gofsdp
+	go vet -tags sim ./cuda/... ./nccl ./fsdp ./gpucheck ./bench ./cmd/gofsdp
 	$(TOOLS)/staticcheck ./...
-	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl ./fsdp ./gpucheck ./cmd/gofsdp
+	$(TOOLS)/staticcheck -tags sim ./cuda/... ./nccl ./fsdp ./gpucheck ./bench ./cmd/gofsdp
 	@# The simulator's functions are called from C, which deadcode does not see.
 	@set -e; dead=$$($(TOOLS)/deadcode -test -tags sim ./...); \
 		dead=$$(echo "$$dead" | sed '/^cuda\/sim\/[a-z_]*\.go:/d'); if [ -n "$$dead" ]; then \

@@ -16,14 +16,20 @@ const atLeast = 5 * time.Millisecond
 // measureAlone runs each operation by itself, rounds times. A round takes all of
 // them, one after the other, with a reading of the peaks between any two; so
 // what disturbs the machine for a while disturbs one round of each.
-func measureAlone(ctx context.Context, stream device.Stream, plan *fsdp.Plan, ops []*operation, g gauge, rounds int) error {
+func measureAlone(ctx context.Context, dev device.Device, stream device.Stream, plan *fsdp.Plan, ops []*operation, g gauge, rounds int) error {
+	ordinary := fillHost
+	if gpu, ok := dev.(*GPU); ok {
+		ordinary = gpu.Random
+	}
 	for range rounds {
 		before := g.all()
 		for _, o := range ops {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			fill(plan, o.op)
+			if err := fill(plan, o.op, ordinary); err != nil {
+				return err
+			}
 			t, err := timeOf(stream, o.op)
 			if err != nil {
 				return err
@@ -44,15 +50,15 @@ const tries = 3
 // timeOf returns the seconds that op takes on memory that it has just used.
 func timeOf(stream device.Stream, op device.Op) (float64, error) {
 	run := func(n int) (float64, error) {
-		began := time.Now()
-		for range n {
-			stream.Launch(op)
-		}
-		err := stream.Sync()
-		return time.Since(began).Seconds() / float64(n), err
+		seconds, err := timeIn(stream, func() {
+			for range n {
+				stream.Launch(op)
+			}
+		})
+		return seconds / float64(n), err
 	}
-	best, err := run(1) // finds the memory cold; so it counts least
-	n := min(1+int(atLeast.Seconds()/best), 1000)
+	best, err := run(1)                           // finds the memory cold; so it counts least
+	n := min(1+int(atLeast.Seconds()/best), 1000) // which is fewer than fill a device's queue
 	for range tries {
 		if err != nil {
 			break
@@ -67,18 +73,28 @@ func timeOf(stream device.Stream, op device.Op) (float64, error) {
 // fill gives ordinary values to what op reads and does not last: other operations
 // have used its memory since, and where it was for another type its bits may be
 // numbers that take longer to compute with.
-func fill(plan *fsdp.Plan, op device.Op) {
+func fill(plan *fsdp.Plan, op device.Op, ordinary func(device.Tensor) error) error {
 	for _, o := range device.Operands(op) {
 		if o.Access&device.Read == 0 || o.T.Buf == 0 || plan.Buffers[o.T.Buf-1].Lasts {
 			continue
 		}
-		switch o.T.Type {
-		case device.F32:
-			repeat(o.T.F32(), normals)
-		case device.BF16:
-			repeat(o.T.BF16(), normalsBF16)
+		if typ := o.T.Type; typ == device.F32 || typ == device.BF16 {
+			if err := ordinary(*o.T); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// fillHost fills a tensor of f32 or bf16 that the host sees.
+func fillHost(t device.Tensor) error {
+	if t.Type == device.BF16 {
+		repeat(t.BF16(), normalsBF16)
+	} else {
+		repeat(t.F32(), normals)
+	}
+	return nil
 }
 
 // repeat fills dst with copies of pattern.

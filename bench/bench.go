@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/model"
@@ -19,7 +20,7 @@ type Settings struct {
 	Sequences  int    // of a micro-batch
 	Precisions []device.DType
 	Recompute  fsdp.Recompute
-	Threads    int // of the device; 0: all cores
+	Threads    int // of the device; 0: all cores, or a GPU
 
 	Short    bool
 	Steps    int           // training steps to time
@@ -46,8 +47,8 @@ func Short() Settings {
 	return s
 }
 
-// Open opens a device with that many threads; 0: with all cores. It must be one
-// that has Limits.
+// Open opens a device with that many threads, 0: with all cores; or a GPU, whatever
+// it is asked for. It must be one that has Limits.
 type Open func(threads int) (device.Device, error)
 
 // Run measures. It blocks until all is measured or ctx ends. log gets a line
@@ -97,7 +98,10 @@ func (b *bench) check(typ device.DType) error {
 		if err != nil {
 			return err
 		}
-		return train.CheckMemory(plan, dev.Info(), 1)
+		if onGPU(dev.Info()) {
+			err = plan.Limits(cuda.Runs)
+		}
+		return errors.Join(err, train.CheckMemory(plan, dev.Info(), 1))
 	})
 }
 
@@ -115,7 +119,7 @@ func (b *bench) with(threads int, f func(device.Device, Limits) error) error {
 }
 
 // machine measures the raw limits with one thread, all cores and the workload's
-// threads, and notes which device has those.
+// threads, or of a GPU, and notes which device has those.
 func (b *bench) machine(r *Results) error {
 	done := map[int]bool{}
 	for _, threads := range []int{1, 0, b.Threads} {
@@ -128,7 +132,7 @@ func (b *bench) machine(r *Results) error {
 				return nil
 			}
 			done[info.Threads] = true
-			b.log("limits of the machine, %s", train.Number(info.Threads, "thread"))
+			b.log("limits of the machine, %s", computing(onGPU(info), info.Threads))
 			m, err := b.limits(info.Threads, l)
 			r.Machine = append(r.Machine, m)
 			return err
@@ -138,6 +142,14 @@ func (b *bench) machine(r *Results) error {
 		}
 	}
 	return nil
+}
+
+// computing says what computes: a GPU, or threads.
+func computing(gpu bool, threads int) string {
+	if gpu {
+		return "a GPU"
+	}
+	return train.Number(threads, "thread")
 }
 
 func (b *bench) limits(threads int, l Limits) (Machine, error) {
@@ -192,7 +204,7 @@ func (b *bench) workload(typ device.DType) (*Workload, error) {
 
 // steps measures the start-up and the step as users have them.
 func (b *bench) steps(w *Workload, typ device.DType, dev device.Device, l Limits) (err error) {
-	b.log("training steps in %s, %s", typ, train.Number(w.Threads, "thread"))
+	b.log("training steps in %s, %s", typ, computing(onGPU(dev.Info()), w.Threads))
 	e, err := b.engine(b.options(typ, false), dev, &w.Startup)
 	if err != nil {
 		return err
@@ -234,6 +246,9 @@ func (b *bench) engine(o fsdp.Options, dev device.Device, s *Startup) (*fsdp.Eng
 	}
 	s.Weights = lap()
 	s.Target = targetOf(b.Model)
+	if onGPU(dev.Info()) {
+		s.Target = record.Unknown[float64]("targets are for CPUs")
+	}
 	return e, nil
 }
 
@@ -251,7 +266,7 @@ func targetOf(name string) record.Value[float64] {
 
 // operations measures a step operation by operation, then each one alone.
 func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l Limits) (err error) {
-	b.log("operations in %s, %s", typ, train.Number(w.Threads, "thread"))
+	b.log("operations in %s, %s", typ, computing(onGPU(dev.Info()), w.Threads))
 	watch := &watcher{Device: dev, seen: ignore}
 	e, err := b.engine(b.options(typ, true), watch, new(Startup))
 	if err != nil {
@@ -289,7 +304,7 @@ func (b *bench) operations(w *Workload, typ device.DType, dev device.Device, l L
 	none := others(step)
 	stream := dev.NewStream("bench")
 	for _, c := range []*collection{step, decode, none} {
-		if err := measureAlone(b.ctx, stream, e.Plan, c.list, g, b.Rounds); err != nil {
+		if err := measureAlone(b.ctx, dev, stream, e.Plan, c.list, g, b.Rounds); err != nil {
 			return err
 		}
 	}

@@ -173,7 +173,9 @@ func TestOnlyActivationsAreFilled(t *testing.T) {
 	before := weight()
 	filled := 0
 	for _, op := range ops {
-		fill(e.Plan, op)
+		if err := fill(e.Plan, op, fillHost); err != nil {
+			t.Fatal(err)
+		}
 		if m, ok := op.(*device.MatMul); ok && m.A.F32()[0] == normals[0] {
 			filled++
 		}

@@ -18,7 +18,7 @@ import (
 type CollectiveSettings struct {
 	Meshes  Meshes  // of one node; those of one rank have nothing to do
 	Sizes   []int64 // bytes of the whole tensor, multiples of 4
-	Threads int     // of each rank, whose device has them
+	Threads int     // of each rank, whose device has them; 0: GPUs
 	Short   bool
 
 	// Of each case so many pairs are measured that Bytes bytes of tensors go
@@ -140,9 +140,9 @@ func (s *CollectiveSettings) working() int64 {
 	return n
 }
 
-// Check returns all that is wrong with the settings on a machine with that much
-// memory; 0: not known.
-func (s *CollectiveSettings) Check(memory int64) error {
+// Check returns all that is wrong with the settings on a machine whose ranks have
+// devices like that: they share its memory, or each has its own GPU's.
+func (s *CollectiveSettings) Check(info device.Info) error {
 	var errs []error
 	for _, m := range s.Meshes {
 		if m.Along(fsdp.Across) != 1 {
@@ -154,9 +154,17 @@ func (s *CollectiveSettings) Check(memory int64) error {
 			errs = append(errs, fmt.Errorf("bench: a tensor of %d bytes, want a multiple of 4", size))
 		}
 	}
-	if need := 3 * s.working() * int64(s.Meshes.World()); len(errs) == 0 && memory > 0 && need > memory {
+	need := 3 * s.working() * int64(s.Meshes.World())
+	if onGPU(info) {
+		need = s.working()
+	}
+	switch {
+	case len(errs) > 0 || info.Memory == 0 || need <= info.Memory:
+	case onGPU(info):
+		errs = append(errs, fmt.Errorf("bench: collectives need %s of each GPU's memory and %s has %s; take smaller sizes", train.Bytes(need), info.Name, train.Bytes(info.Memory)))
+	default:
 		errs = append(errs, fmt.Errorf("bench: collectives of %s need %s of memory and this machine has %s; take fewer ranks or smaller sizes",
-			train.Number(s.Meshes.World(), "rank"), train.Bytes(need), train.Bytes(memory)))
+			train.Number(s.Meshes.World(), "rank"), train.Bytes(need), train.Bytes(info.Memory)))
 	}
 	return errors.Join(errs...)
 }
@@ -165,22 +173,26 @@ func (s *CollectiveSettings) Check(memory int64) error {
 // is followed by the copy that it is compared with, in memory of the rank's own.
 // Both begin when all ranks have come and end when all are done: ranks that have
 // to share a core copy one after the other.
-func (s *CollectiveSettings) Measure(ctx context.Context, m *Member) error {
-	c := &collector{CollectiveSettings: s, Member: m, stream: m.Device.NewStream("bench")}
-	var err error
-	if c.shared, err = m.Device.Alloc(s.working(), device.Shared); err != nil {
-		return err
+//
+// GPUs have no such copy: they reach each other over links, and their own memory is
+// far faster. What they do together is timed by the host, from when it is asked for
+// until it is done, as peers time it.
+func (s *CollectiveSettings) Measure(ctx context.Context, m *Member) (err error) {
+	c := &collector{CollectiveSettings: s, Member: m, stream: m.Device.NewStream("bench"), gpu: onGPU(m.Device.Info())}
+	for _, b := range []struct {
+		to *device.Buffer
+		in device.Memory
+	}{{&c.shared, device.Shared}, {&c.from, device.Local}, {&c.to, device.Local}} {
+		if c.gpu && b.to != &c.shared {
+			continue
+		}
+		if *b.to, err = m.Device.Alloc(s.working(), b.in); err != nil {
+			return err
+		}
+		clear(b.to.Host) // takes its pages
+		defer func() { err = errors.Join(err, m.Device.Free(*b.to)) }()
 	}
-	if c.from, err = m.Device.Alloc(s.working(), device.Local); err != nil {
-		return err
-	}
-	if c.to, err = m.Device.Alloc(s.working(), device.Local); err != nil {
-		return err
-	}
-	for _, b := range []device.Buffer{c.shared, c.from, c.to} {
-		clear(b.Host) // takes its pages
-	}
-	err = s.cases(func(i, mesh int, k collectiveKind, size int64) error {
+	return s.cases(func(i, mesh int, k collectiveKind, size int64) error {
 		if err := m.Meet(ctx); err != nil || m.Rank >= s.Meshes[mesh].Size() {
 			return err
 		}
@@ -193,7 +205,6 @@ func (s *CollectiveSettings) Measure(ctx context.Context, m *Member) error {
 		}
 		return m.Report(Sample{Case: i, Readings: list})
 	})
-	return errors.Join(err, m.Device.Free(c.shared), m.Device.Free(c.from), m.Device.Free(c.to))
 }
 
 // collector is one rank's Measure.
@@ -201,7 +212,8 @@ type collector struct {
 	*CollectiveSettings
 	*Member
 	stream           device.Stream
-	shared, from, to device.Buffer
+	shared, from, to device.Buffer // the last two are of no size on a GPU
+	gpu              bool
 }
 
 // inARow is how many pairs are queued before they are waited for, so that no
@@ -237,6 +249,9 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 	if err := c.stream.Sync(); err != nil {
 		return nil, err
 	}
+	if c.gpu {
+		return c.onGPU(bound, barrier, n)
+	}
 	reads := k.elements(size, comm.Rank(), comm.Size())
 	stamps := make([]stamp, 4*(c.Warm+n))
 	next := int64(0)
@@ -271,6 +286,29 @@ func (c *collector) measure(comm collective.Comm, k collectiveKind, size int64) 
 	return list, nil
 }
 
+// onGPU measures n of the collectives, which take turns.
+func (c *collector) onGPU(bound [][]device.Op, barrier []device.Op, n int) (list []Reading, err error) {
+	run := func(ops []device.Op) error {
+		for _, op := range ops {
+			c.stream.Launch(op)
+		}
+		return c.stream.Sync()
+	}
+	for i := range c.Warm + n {
+		if err := run(barrier); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := run(bound[i%len(bound)]); err != nil {
+			return nil, err
+		}
+		if i >= c.Warm {
+			list = append(list, Reading{Seconds: time.Since(began).Seconds()})
+		}
+	}
+	return list, nil
+}
+
 // stamp is an operation that notes when its stream came to it.
 type stamp struct{ time.Time }
 
@@ -291,7 +329,7 @@ type CollectiveTimes struct {
 	Bytes   int64     // of the whole tensor
 	Reads   int64     // the most bytes that a rank must read from others; 0: nothing to compare with
 	Seconds []float64 // until the slowest rank is done
-	Copy    []float64 // of the slowest rank, while all copy what each must read; empty where Reads is 0
+	Copy    []float64 // of the slowest rank, while all copy what each must read; empty where Reads is 0, and of GPUs
 }
 
 // Times puts together what the ranks reported, by rank.
@@ -313,7 +351,7 @@ func (s *CollectiveSettings) Times(reported [][]Sample) ([]CollectiveTimes, erro
 				took, copied = max(took, list[i].Seconds), max(copied, list[i].Limit)
 			}
 			t.Seconds = append(t.Seconds, took)
-			if t.Reads > 0 {
+			if copied > 0 && t.Reads > 0 {
 				t.Copy = append(t.Copy, copied)
 			}
 		}

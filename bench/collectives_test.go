@@ -132,7 +132,7 @@ func TestACollectiveTakesAsLongAsTheSlowestRankAndSoDoTheCopies(t *testing.T) {
 
 func TestCollectivesThatCannotBeMeasuredAreRefused(t *testing.T) {
 	ok := littleCollectives()
-	if err := ok.Check(math.MaxInt64); err != nil {
+	if err := ok.Check(device.Info{Memory: math.MaxInt64}); err != nil {
 		t.Error(err)
 	}
 	for sentence, change := range map[string]func(*CollectiveSettings) int64{
@@ -145,7 +145,7 @@ func TestCollectivesThatCannotBeMeasuredAreRefused(t *testing.T) {
 		"more than the memory": func(s *CollectiveSettings) int64 { return 3*3*130 - 1 },
 	} {
 		s := littleCollectives()
-		if memory := change(&s); s.Check(memory) == nil {
+		if memory := change(&s); s.Check(device.Info{Memory: memory}) == nil {
 			t.Errorf("%s is not refused", sentence)
 		}
 	}

@@ -30,6 +30,9 @@ func LimitsOf(dev device.Device) (Limits, error) {
 		return l, nil
 	}
 	i := dev.Info()
+	if onGPU(i) {
+		return nil, fmt.Errorf("bench: device %s cannot measure its own peak and bandwidth, so there is nothing to judge by; leave 512 MiB of its memory free, or look at what nvidia-smi says of it", i.Name)
+	}
 	return nil, fmt.Errorf("bench: device %s (%s) cannot measure its own peak and bandwidth, so there is nothing to judge by; build with a C compiler (CGO_ENABLED=1) on amd64, and leave 1 GiB of memory free", i.Name, i.ISA)
 }
 

@@ -13,8 +13,8 @@ import (
 // Member is one rank's process as it takes part in a measurement of several.
 type Member struct {
 	Rank int
-	// Device computes with the threads of this rank alone. The other ranks read
-	// its Shared memory.
+	// Device computes with the threads of this rank alone, or is its GPU. The other
+	// ranks read its Shared memory.
 	Device device.Device
 	Ends   []collective.Comm // its ends of Meshes.Groups, nil where it is in none
 	// Meet returns when all ranks of the run have come to it. Whoever waits there
@@ -32,8 +32,8 @@ type Sample struct {
 	Readings []Reading `json:"readings"`
 	// Of a training step: the memory that the rank's plan takes; the process's
 	// greatest resident memory in the turn's steps after the first, or at the first
-	// one's end, 0 where that is not known; the loss of each step of the turn, over
-	// all ranks.
+	// one's end, 0 where that is not known, and on a GPU what the process has taken of
+	// the GPU's for the turn; the loss of each step of the turn, over all ranks.
 	Bytes  int64     `json:"arena_bytes,omitempty"`
 	Memory int64     `json:"peak_bytes,omitempty"`
 	Losses []float64 `json:"losses,omitempty"`
@@ -44,10 +44,10 @@ type Reading struct {
 	Seconds float64 `json:"seconds"`
 	// Limit is, of a collective, the seconds in which this rank copied the bytes
 	// that it reads from others; of a step, the FLOP/s that its threads could do
-	// just before and after.
+	// just before and after. Of a collective between GPUs it is 0.
 	Limit float64 `json:"limit"`
 	// Cores is, of a step, the part of the time that a thread of this rank had a
-	// core.
+	// core; 0 where a GPU computes.
 	Cores float64 `json:"cores,omitempty"`
 }
 

@@ -48,7 +48,7 @@ func DeviceOf(i device.Info) Device {
 	return Device{Name: i.Name, Kind: i.Kind, ISA: i.ISA, Threads: i.Threads, Memory: i.Memory, BF16Native: i.BF16Native}
 }
 
-// Machine is the raw limits with a number of threads.
+// Machine is the raw limits with a number of threads, or of a GPU (0).
 type Machine struct {
 	Threads int    `json:"threads"`
 	F32     Spread `json:"f32_flops"`
@@ -99,6 +99,7 @@ type Step struct {
 	// had alone on the machine. Well below 1, others computed too, or a thread
 	// waited for another. OnCores is the share in that time
 	// alone, of the greatest reading of the peak: the others were disturbed too.
+	// Of a GPU there is neither.
 	Cores   Spread `json:"share_of_cores"`
 	OnCores Spread `json:"share_of_peak_on_cores"`
 }
@@ -117,12 +118,12 @@ type Kind struct {
 type Collective struct {
 	Kind    string `json:"kind"`
 	Ranks   int    `json:"ranks"`
-	Threads int    `json:"threads"`    // of a rank
+	Threads int    `json:"threads"`    // of a rank; 0: it has a GPU
 	Bytes   int64  `json:"bytes"`      // of the whole tensor
 	Reads   int64  `json:"read_bytes"` // the most that a rank must read from others; of an all-reduce, in both halves
 	// Seconds is until the slowest rank is done, as is Copy, in which all ranks at
 	// once copy what each must read from others. Share is Copy's of Seconds, pair
-	// by pair. A barrier has neither.
+	// by pair. A barrier has neither, nor have GPUs.
 	Seconds Spread `json:"seconds"`
 	Copy    Spread `json:"copy_seconds"`
 	Share   Spread `json:"share_of_limit"`

@@ -106,8 +106,8 @@ func (t *trainee) decode(last func()) (float64, error) {
 	return time.Since(began).Seconds(), err
 }
 
-// measureSteps runs the step on that many threads, with a reading of the peaks
-// before and after each one.
+// measureSteps runs the step on that many threads, 0 of a GPU, with a reading of the
+// peaks before and after each one.
 func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) (Step, error) {
 	var seconds, tokens, peaks, shares, had, onCores []float64
 	p := t.engine.Plan
@@ -124,12 +124,15 @@ func measureSteps(ctx context.Context, t *trainee, g gauge, threads, steps int) 
 		if err != nil {
 			return Step{}, err
 		}
-		used = max(cpuSeconds()-used, 1e-6) / float64(threads) // the clock may be coarse
+		used = cpuSeconds() - used
 		after := g.peaks(rates{})
 		peaks = append(peaks, after.peak(g.typ))
 		seconds, tokens = append(seconds, s), append(tokens, rows/s)
 		shares = append(shares, flops/s/between(before, after).peak(g.typ))
-		had, onCores = append(had, used/s), append(onCores, flops/used)
+		if threads > 0 {
+			used = max(used, 1e-6) / float64(threads) // the clock may be coarse
+			had, onCores = append(had, used/s), append(onCores, flops/used)
+		}
 		before = after
 	}
 	best := slices.Max(peaks)

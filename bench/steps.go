@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gofsdp/gofsdp/checkpoint"
+	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/model"
@@ -33,7 +34,7 @@ type StepSettings struct {
 	Length    int    // tokens of a sequence
 	Sequences int    // of a rank's micro-batch
 	Precision device.DType
-	Threads   int // of each rank, whose device has them
+	Threads   int // of each rank, whose device has them; of GPUs it says nothing
 
 	// Tokens is a file of rows of Length+1 int32, little-endian, each a document:
 	// in the order of steps, in a step of micro-batches, of these by ranks, and
@@ -80,7 +81,11 @@ func (s *StepSettings) Check(info device.Info) error {
 	var errs []error
 	for _, c := range s.Cases {
 		plan, err := fsdp.NewPlan(s.options(src.Config, c, 0))
-		if err == nil {
+		switch {
+		case err != nil:
+		case onGPU(info): // each rank has a memory of its own
+			err = errors.Join(train.CheckMemory(plan, info, 1), plan.Limits(cuda.Runs))
+		default:
 			err = train.CheckMemory(plan, info, c.Mesh.Size())
 		}
 		if err != nil {
@@ -168,6 +173,10 @@ func (s *StepSettings) Measure(ctx context.Context, m *Member) error {
 // turn times steps of one case. Ranks read the peaks all at once, as they
 // compute.
 func (s *StepSettings) turn(m *Member, config model.Config, r rows, c StepCase, comms fsdp.Comms, g gauge) (sample *Sample, err error) {
+	memory, err := residentOn(m.Device)
+	if err != nil {
+		return nil, err
+	}
 	plan, err := fsdp.NewPlan(s.options(config, c, m.Rank))
 	if err != nil {
 		return nil, err
@@ -183,7 +192,10 @@ func (s *StepSettings) turn(m *Member, config model.Config, r rows, c StepCase, 
 	t := newTraineeOn(e, r, c.MicroBatches, s.LR, s.Clip)
 	meet := func() error { _, err := e.Total(0); return err }
 	// Of a core for each thread: where there are fewer, a rank has its share.
-	cores := min(1, float64(runtime.NumCPU())/float64(c.Mesh.Size()*s.Threads))
+	gpu, cores := onGPU(m.Device.Info()), 1.0
+	if !gpu {
+		cores = min(1, float64(runtime.NumCPU())/float64(c.Mesh.Size()*s.Threads))
+	}
 	peak := func() (float64, error) {
 		if err := meet(); err != nil {
 			return 0, err
@@ -192,7 +204,6 @@ func (s *StepSettings) turn(m *Member, config model.Config, r rows, c StepCase, 
 	}
 	sample = &Sample{Bytes: plan.Bytes()}
 	var before float64
-	var memory resident
 	for i := range s.Warm + s.Steps {
 		if i == s.Warm {
 			if before, err = peak(); err != nil {
@@ -225,10 +236,11 @@ func (s *StepSettings) turn(m *Member, config model.Config, r rows, c StepCase, 
 		if err != nil {
 			return nil, err
 		}
-		sample.Readings = append(sample.Readings, Reading{
-			Seconds: seconds, Limit: (before + after) / 2,
-			Cores: max(used, 1e-6) / float64(s.Threads) / seconds, // the clock may be coarse
-		})
+		reading := Reading{Seconds: seconds, Limit: (before + after) / 2}
+		if !gpu {
+			reading.Cores = max(used, 1e-6) / float64(s.Threads) / seconds // the clock may be coarse
+		}
+		sample.Readings = append(sample.Readings, reading)
 		before = after
 	}
 	sample.Memory = memory.peak
@@ -243,9 +255,9 @@ type StepTimes struct {
 	FLOPs   float64   // of a step, by the model; what is computed again does not count
 	Seconds []float64 // of the slowest rank
 	Peaks   []float64 // FLOP/s, summed over ranks
-	Cores   []float64 // mean part of the time on cores
+	Cores   []float64 // mean part of the time on cores; 0 where GPUs compute
 	Losses  []float64 // of all steps of the first turn
-	Memory  []int64   // by rank: the greatest resident memory in a turn's steps after the first, or at the first one's end; 0: not known
+	Memory  []int64   // by rank: the greatest memory (Sample.Memory) in a turn's steps after the first, or at the first one's end; 0: not known
 	Arenas  int64     // of the first rank's plan
 }
 
@@ -321,15 +333,17 @@ func (t *StepTimes) Limit() (list []float64) {
 
 // step returns the figures of the steps.
 func (t *StepTimes) step() Step {
-	var tokens, shares, onCores []float64
+	var tokens, shares, cores, onCores []float64
 	best := slices.Max(t.Peaks)
 	for i, seconds := range t.Seconds {
 		rate := t.FLOPs / seconds
 		tokens, shares = append(tokens, float64(t.Tokens)/seconds), append(shares, rate/t.Peaks[i])
-		onCores = append(onCores, rate/t.Cores[i]/best)
+		if t.Cores[i] > 0 {
+			cores, onCores = append(cores, t.Cores[i]), append(onCores, rate/t.Cores[i]/best)
+		}
 	}
 	return Step{
 		Seconds: SpreadOf(t.Seconds), Tokens: SpreadOf(tokens), Peak: SpreadOf(t.Peaks),
-		Share: SpreadOf(shares), Cores: SpreadOf(t.Cores), OnCores: SpreadOf(onCores),
+		Share: SpreadOf(shares), Cores: SpreadOf(cores), OnCores: SpreadOf(onCores),
 	}
 }

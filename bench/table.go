@@ -13,6 +13,7 @@ import (
 // WriteTable writes the results for people.
 func (r *Results) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
+	gpu := r.Device.Kind == gpuKind
 	fmt.Fprintf(&b, "%s, %s, %s, %s\n", r.Device.Name, r.Device.ISA, train.Number(r.Host.CPUs, "CPU"), r.Host.Platform)
 	fmt.Fprintf(&b, "Figures are medians (least–greatest).\n")
 	if len(r.Machine) > 0 {
@@ -20,16 +21,16 @@ func (r *Results) WriteTable(w io.Writer) error {
 		t := newTable(&b)
 		t.row("f32 GFLOP/s", "bf16 GFLOP/s", "copy GB/s", "triad GB/s", "limits with")
 		for _, m := range r.Machine {
-			t.row(scaled(m.F32, 1e-9), scaled(m.BF16, 1e-9), scaled(m.Copy, 1e-9), scaled(m.Triad, 1e-9), train.Number(m.Threads, "thread"))
+			t.row(scaled(m.F32, 1e-9), scaled(m.BF16, 1e-9), scaled(m.Copy, 1e-9), scaled(m.Triad, 1e-9), computing(gpu, m.Threads))
 		}
 		t.end()
 	}
 	for i := range r.Workloads {
-		r.Workloads[i].table(&b)
+		r.Workloads[i].table(&b, gpu)
 	}
-	collectiveTables(&b, r.Collectives)
+	collectiveTables(&b, r.Collectives, gpu)
 	if r.Ranks != nil {
-		r.Ranks.table(&b)
+		r.Ranks.table(&b, gpu)
 	}
 	if r.Short {
 		fmt.Fprintf(&b, "\nThis is the short form: it shows that everything runs, and its figures are not to be judged by.\n")
@@ -38,12 +39,14 @@ func (r *Results) WriteTable(w io.Writer) error {
 	return err
 }
 
-func (w *Workload) table(b *bytes.Buffer) {
+func (w *Workload) table(b *bytes.Buffer, gpu bool) {
 	fmt.Fprintf(b, "\n%s in %s, %s: %d × %d tokens a step, recomputation %s, %.2f GiB of memory\n",
-		w.Model, w.Precision, train.Number(w.Threads, "thread"), w.Sequences, w.Length, w.Recompute, float64(w.ArenaBytes)/(1<<30))
+		w.Model, w.Precision, computing(gpu, w.Threads), w.Sequences, w.Length, w.Recompute, float64(w.ArenaBytes)/(1<<30))
 	s := w.Step
 	fmt.Fprintf(b, "step: %s s, %s tokens/s, %s %% of the %s GFLOP/s peak\n", scaled(s.Seconds, 1), scaled(s.Tokens, 1), scaled(s.Share, 100), scaled(s.Peak, 1e-9))
-	fmt.Fprintf(b, "cores: the threads had them %s %% of the time, and then reached %s %% of the peak\n", scaled(s.Cores, 100), scaled(s.OnCores, 100))
+	if !gpu {
+		fmt.Fprintf(b, "cores: the threads had them %s %% of the time, and then reached %s %% of the peak\n", scaled(s.Cores, 100), scaled(s.OnCores, 100))
+	}
 	u := w.Startup
 	fmt.Fprintf(b, "start-up: %.3f s%s: device %.3f, plan %.3f, memory %.3f, weights %.3f; then the first step %.3f\n\n",
 		u.Total(), target(u.Target), u.Device, u.Plan, u.Allocate, u.Weights, u.FirstStep)

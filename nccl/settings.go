@@ -19,7 +19,8 @@ func (s Settings) network() string {
 	return ""
 }
 
-// Environment returns the variables that a rank's process is to be started with. The variables go into the
+// Environment returns the variables that a rank's process is to be started with; without a dir those of the log
+// are left out. The variables go into the
 // environment that the process begins with, since setting them later races with the threads of C libraries.
 //
 // NCCL writes what it decides into a file of the rank's in dir, which must exist: its standard output loses lines
@@ -31,12 +32,14 @@ func (s Settings) network() string {
 // which they were started (NCCL_LAUNCH_ORDER_IMPLICIT, since 2.26), which is the same on all ranks: overlapping
 // with a driver of CUDA 12.3 or newer, one by one with an older one.
 func (s Settings) Environment(dir string, rank int) []string {
-	list := []string{
-		"NCCL_DEBUG=INFO",
-		"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
-		"NCCL_DEBUG_FILE=" + filepath.Join(dir, fmt.Sprintf("nccl.rank-%04d.%%h.%%p.log", rank)),
-		"NCCL_LAUNCH_ORDER_IMPLICIT=1",
+	var list []string
+	if dir != "" {
+		list = append(list,
+			"NCCL_DEBUG=INFO",
+			"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
+			"NCCL_DEBUG_FILE="+filepath.Join(dir, fmt.Sprintf("nccl.rank-%04d.%%h.%%p.log", rank)))
 	}
+	list = append(list, "NCCL_LAUNCH_ORDER_IMPLICIT=1")
 	if s.Require == "efa" {
 		list = append(list, "FI_PROVIDER=efa")
 	}

@@ -18,6 +18,9 @@ func TestTheEnvironmentPutsALogOfEachRankIntoTheFolderAndKeepsTheOrder(t *testin
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+	if got := (nccl.Settings{}).Environment("", 7); !slices.Equal(got, []string{"NCCL_LAUNCH_ORDER_IMPLICIT=1"}) {
+		t.Errorf("without a directory for a log: %q", got)
+	}
 	if got := (nccl.Settings{Require: "efa"}).Environment("evidence", 7); !slices.Equal(got, append(want, "FI_PROVIDER=efa")) {
 		t.Errorf("%q", got)
 	}

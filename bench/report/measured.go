@@ -110,12 +110,9 @@ func shareOf(r *scenario.Result, run *scenario.Run, c *scenario.Case) float64 {
 	if work.Precision == "bf16" {
 		peak = run.Limits.BF16
 	}
-	cores := func(ranks int) float64 {
-		return float64(min(max(ranks, 1)*max(work.Threads, 1), max(r.Device.Threads, 1)))
-	}
 	for _, s := range work.Cases {
 		if s.Name == c.Name && s.Ranks != 0 {
-			peak *= cores(s.Ranks) / cores(work.Ranks)
+			peak *= r.Parts(s.Ranks)
 		}
 	}
 	flops := cmp.Or(c.FLOPs, r.FLOPsPerToken*float64(c.Tokens))

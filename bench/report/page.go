@@ -145,7 +145,7 @@ func known(v record.Value[string]) string {
 func writeScenario(b *strings.Builder, r *scenario.Result) {
 	s := &r.Scenario
 	fmt.Fprintf(b, "\n## %s\n\n`%s`", orElse(s.Title, s.Name), s.Name)
-	if work := describe(&s.Work); work != "" {
+	if work := describe(r); work != "" {
 		fmt.Fprintf(b, ": %s", work)
 	}
 	fmt.Fprintf(b, "; %s.", count(len(r.Rounds), "round"))
@@ -183,8 +183,15 @@ func ofCase(name string) string {
 // small writes a small number with one digit: 2e-05.
 func small(x float64) string { return fmt.Sprintf("%.1g", x) }
 
+// gpuKind is the kind of a device that is a GPU.
+const gpuKind = "cuda"
+
 // describe says what the work is, in the order in which users ask.
-func describe(w *scenario.Work) string {
+func describe(r *scenario.Result) string {
+	w, each := &r.Scenario.Work, "a GPU"
+	if r.Device.Kind != gpuKind {
+		each = count(max(w.Threads, 1), "thread")
+	}
 	var parts []string
 	add := func(is bool, format string, args ...any) {
 		if is {
@@ -193,7 +200,7 @@ func describe(w *scenario.Work) string {
 	}
 	add(w.Model != "", "%s", w.Model)
 	add(w.Precision != "", "%s", w.Precision)
-	add(w.Ranks > 0, "%s of %s", count(w.Ranks, "rank"), count(max(w.Threads, 1), "thread"))
+	add(w.Ranks > 0, "%s of %s", count(w.Ranks, "rank"), each)
 	add(w.Sequences > 0 && w.Length > 0, "%d × %d tokens a micro-batch", w.Sequences, w.Length)
 	add(w.Timed > 0, "%d timed after %d that warm up", w.Timed, w.Warm)
 	return strings.Join(parts, ", ")

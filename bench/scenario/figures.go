@@ -218,12 +218,9 @@ func (r *Result) peak(l Limits, name string) float64 {
 	if w.Precision == "bf16" {
 		peak = l.BF16
 	}
-	cores := func(ranks int) float64 {
-		return float64(min(max(ranks, 1)*max(w.Threads, 1), max(r.Device.Threads, 1)))
-	}
 	for _, c := range w.Cases {
 		if c.Name == name {
-			peak *= cores(w.ranksOf(c)) / cores(w.Ranks)
+			peak *= r.Parts(w.ranksOf(c))
 		}
 	}
 	return peak

@@ -19,11 +19,12 @@ const grace = 5 * time.Second
 
 // process is one run of a command.
 type process struct {
-	command []string
-	dir     string
-	within  time.Duration  // the longest that it may take
-	log     io.Writer      // what it writes goes here
-	marker  *regexp.Regexp // nil: none is looked for
+	command     []string
+	environment []string // besides this one's
+	dir         string
+	within      time.Duration  // the longest that it may take
+	log         io.Writer      // what it writes goes here
+	marker      *regexp.Regexp // nil: none is looked for
 }
 
 // ended is how a process ended.
@@ -44,7 +45,7 @@ func (p *process) run(ctx context.Context) (ended, error) {
 	cmd := exec.CommandContext(within, p.command[0], p.command[1:]...)
 	cmd.Dir = p.dir
 	mark := newMark()
-	cmd.Env = append(os.Environ(), mark)
+	cmd.Env = append(append(os.Environ(), p.environment...), mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = grace

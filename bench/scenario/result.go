@@ -48,12 +48,29 @@ type Run struct {
 }
 
 // Limits are the machine's, with all cores that the work may use: Ranks ×
-// Threads, as far as there are so many.
+// Threads, as far as there are so many; or as many GPUs as Ranks, of which one was
+// measured.
 type Limits struct {
 	F32  float64 `json:"f32_flops"`
 	BF16 float64 `json:"bf16_flops"`
 	Copy float64 `json:"copy_bytes"`
 }
+
+// Parts returns the part of a run's Limits that so many of the work's ranks have: by
+// their cores, or a GPU each.
+func (r *Result) Parts(ranks int) float64 {
+	w := &r.Scenario.Work
+	parts := func(ranks int) float64 {
+		if r.Device.Kind == gpu {
+			return float64(max(ranks, 1))
+		}
+		return float64(min(max(ranks, 1)*max(w.Threads, 1), max(r.Device.Threads, 1)))
+	}
+	return parts(ranks) / parts(w.Ranks)
+}
+
+// gpu is the kind of a device that is a GPU.
+const gpu = "cuda"
 
 // The reasons of a Failure.
 const (

@@ -22,7 +22,8 @@ import (
 
 // Runner runs scenarios. All fields must be set.
 type Runner struct {
-	Open    bench.Open // a device that measures the machine's limits
+	Device  string     // what all sides compute on: cpu, cuda or sim, as Task has it
+	Open    bench.Open // a device that measures the machine's limits; of GPUs one
 	Gofsdp  string     // the program that "gofsdp" stands for
 	Python  string     // and "python"
 	Dir     string     // that commands run in
@@ -51,6 +52,9 @@ func (r *Runner) Close() error {
 // Check refuses a scenario whose programs are not there, before anything runs.
 func (r *Runner) Check(s *Scenario) error {
 	var errs []error
+	if s.Work.Kind == Startup && r.Device == simulated {
+		errs = append(errs, fmt.Errorf("%s: a start-up is of programs as they are, which take no simulated GPUs", s.Name))
+	}
 	for _, side := range s.Sides {
 		command := r.commandOf(side, "")
 		if info, err := os.Stat(command[0]); side.Command[0] == "python" && (err != nil || info.IsDir()) {
@@ -106,6 +110,7 @@ func (r *Runner) Run(ctx context.Context, s *Scenario) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: preparing what all sides start from: %w", s.Name, err)
 	}
+	task.Device = r.Device
 	given := map[string]*Failure{} // sides that are not tried again
 	before, err := r.limits(ctx, res)
 	if err != nil {
@@ -159,6 +164,16 @@ func (r *Runner) describe(res *Result) error {
 	return dev.Close()
 }
 
+// The devices that Task names and that make a difference here.
+const (
+	cpu       = "cpu"
+	simulated = "sim"
+)
+
+// noGPUs keeps CUDA's programs from seeing GPUs, so that no side takes one where the
+// others compute on the CPU.
+const noGPUs = "CUDA_VISIBLE_DEVICES="
+
 // coresOf returns the cores that so many ranks may use.
 func coresOf(ranks, threads int) int {
 	return min(max(ranks, 1)*max(threads, 1), runtime.NumCPU())
@@ -181,6 +196,9 @@ func (r *Runner) limits(ctx context.Context, res *Result) (l Limits, err error) 
 			l.Copy = max(l.Copy, m.CopyBandwidth(reading))
 		}
 	}
+	if ranks := float64(max(res.Scenario.Work.Ranks, 1)); dev.Info().Kind == gpu {
+		l.F32, l.BF16, l.Copy = ranks*l.F32, ranks*l.BF16, ranks*l.Copy // they are alike
+	}
 	return l, errors.Join(err, dev.Close())
 }
 
@@ -196,6 +214,9 @@ func (r *Runner) once(ctx context.Context, s *Scenario, side Side, task Task, ru
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	p := &process{command: r.commandOf(side, scratch), dir: r.Dir, within: r.Within, log: r.Log}
+	if r.Device == cpu {
+		p.environment = []string{noGPUs}
+	}
 	task.Out = filepath.Join(scratch, "sample.json")
 	if side.Marker != "" {
 		p.marker = regexp.MustCompile(side.Marker) // as Load has checked

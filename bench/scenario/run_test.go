@@ -82,6 +82,9 @@ func fake(way string, args []string) int {
 		}
 		fmt.Fprintln(os.Stderr, args[0])
 		return 3
+	case "tells": // what it is to compute on, and fails
+		fmt.Fprintf(os.Stderr, "device %q, GPUs %q\n", task.Device, os.Getenv("CUDA_VISIBLE_DEVICES"))
+		return 3
 	case "kills itself":
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		time.Sleep(time.Hour)

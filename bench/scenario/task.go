@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,10 @@ const TaskFormat = 1
 type Task struct {
 	Format int  `json:"format"`
 	Work   Work `json:"work"`
+
+	// Device is what computes: cpu, cuda or sim; empty is auto: GPUs where
+	// there are.
+	Device string `json:"device,omitempty"`
 
 	// Of training steps:
 	//
@@ -71,6 +76,9 @@ func ReadTask(path string) (*Task, error) {
 	}
 	if dir, err := os.Stat(filepath.Dir(t.Out)); t.Out == "" || err != nil || !dir.IsDir() {
 		wrong("out", "is %q; name a file to write to, in a directory that is there", t.Out)
+	}
+	if devices := []string{"", "auto", "cpu", "cuda", "sim"}; !slices.Contains(devices, t.Device) {
+		wrong("device", "is %q; write one of %s, or leave it out", t.Device, strings.Join(devices[1:], ", "))
 	}
 	if t.Work.Kind == Startup {
 		wrong("work.kind", "is %s, which is a command of its own, without a task", Startup)
@@ -129,6 +137,8 @@ type Case struct {
 	Losses []float64 `json:"losses,omitempty"`
 	// Peak is the greatest resident memory of each rank's process from the end of
 	// the first step to the last, in bytes: VmHWM after a reset through
-	// /proc/self/clear_refs; on a GPU what the allocator has reserved.
+	// /proc/self/clear_refs. On a GPU it is what the process has taken of the GPU's
+	// memory: of a peer what its allocator has reserved, of gofsdp what the driver
+	// counts from before the weights are there, so also what NCCL takes for steps.
 	Peak []int64 `json:"peak_bytes,omitempty"`
 }

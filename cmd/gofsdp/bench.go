@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/gofsdp/gofsdp/bench"
-	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 )
@@ -16,7 +15,7 @@ import (
 // results.
 type benchCommand struct {
 	Operations  operationsCommand   `cmd:"" default:"withargs" help:"Measure the operations and the training step of one rank; this is what bench alone does."`
-	Collectives collectivesCommand  `cmd:"" help:"Measure what ranks do together over shared memory, by size."`
+	Collectives collectivesCommand  `cmd:"" help:"Measure what ranks do together, over shared memory or between GPUs, by size."`
 	Ranks       ranksCommand        `cmd:"" help:"Measure the training step by strategy and number of ranks."`
 	Run         benchRunCommand     `cmd:"" help:"Compare programs that do the same work, in turns, as scenario files say."`
 	Report      benchReportCommand  `cmd:"" help:"Draw tables and charts of the results of bench run, beside them."`
@@ -54,6 +53,7 @@ type operationsCommand struct {
 	Precision string `default:"both" enum:"f32,bf16,both" help:"What weights and activations compute in: f32, bf16 or both, one after the other."`
 	Threads   int    `default:"0" help:"Threads that compute; 0 takes all cores."`
 	isa
+	benchDevice
 	benchOutput
 }
 
@@ -62,9 +62,14 @@ func (c *operationsCommand) Run(a *app) error {
 	if err := errors.Join(c.sizes(), c.vacant()); err != nil {
 		return asUser(err)
 	}
-	results, err := bench.Run(a.ctx, c.settings(), func(threads int) (device.Device, error) {
-		return openCPU(nil, config.Scaling{Threads: threads, ISA: c.ISA})
-	}, a.say)
+	on, err := c.choose(a.err, 1)
+	if err == nil {
+		err = asUser(on.ofCPUs(c.Threads, 0, c.ISA))
+	}
+	if err != nil {
+		return err
+	}
+	results, err := bench.Run(a.ctx, c.settings(), on.measured(c.ISA), a.say)
 	if err != nil { // the model, its length, its memory, the device that was asked for
 		return asUser(err)
 	}

@@ -24,6 +24,9 @@ type benchRanks struct {
 	Ranks   []int `default:"2" help:"Numbers of ranks, each of which is measured: processes of this machine."`
 	Threads int   `default:"1" help:"Threads of each rank."`
 	isa
+	benchDevice
+
+	on choice // what all compute on, once it is chosen
 }
 
 type collectivesCommand struct {
@@ -43,7 +46,7 @@ func (c *collectivesCommand) Run(a *app) error {
 			err = errors.Join(err, fmt.Errorf("--sizes: %d MB is not between 1 and %d", mb, mostMB))
 		}
 	}
-	info, err := c.check(err)
+	info, err := c.check(a, err)
 	if err != nil {
 		return err
 	}
@@ -60,7 +63,7 @@ func (c *collectivesCommand) Run(a *app) error {
 		}
 	}
 	s.Threads = c.Threads
-	if err := s.Check(info.Memory); err != nil {
+	if err := s.Check(info); err != nil {
 		return asUser(err)
 	}
 	r := bench.NewResults(s.Short)
@@ -89,7 +92,7 @@ func (c *ranksCommand) Run(a *app) error {
 	if c.Rounds < 1 {
 		err = errors.Join(err, fmt.Errorf("--rounds: %d, want at least 1", c.Rounds))
 	}
-	info, err := c.check(err)
+	info, err := c.check(a, err)
 	if err != nil {
 		return err
 	}
@@ -120,9 +123,9 @@ func (c *ranksCommand) Run(a *app) error {
 	return c.write(a, r)
 }
 
-// check refuses what cannot be measured, with what is wrong already, and returns
-// what each rank's device will be.
-func (c *benchRanks) check(err error) (device.Info, error) {
+// check refuses what cannot be measured, with what is wrong already, chooses, and
+// returns what each rank's device will be.
+func (c *benchRanks) check(a *app, err error) (device.Info, error) {
 	for i, n := range c.Ranks {
 		switch {
 		case n < 2 || n > mostWorkers:
@@ -134,28 +137,39 @@ func (c *benchRanks) check(err error) (device.Info, error) {
 	if c.Threads < 1 {
 		err = errors.Join(err, fmt.Errorf("--threads: %d, want at least 1", c.Threads))
 	}
-	return c.device(err)
-}
-
-// device is what each rank's will be; with what is wrong already it is an error.
-func (c *benchRanks) device(err error) (device.Info, error) {
-	if !shares("shared") {
-		err = errors.Join(err, errors.New("ranks are measured over shared memory, as processes share it only on Linux"))
-	}
 	if err != nil {
 		return device.Info{}, asUser(err)
 	}
-	dev, err := openCPU(nil, config.Scaling{Threads: c.Threads, ISA: c.ISA})
-	if err != nil {
+	if err := c.choose(a, slices.Max(c.Ranks)); err != nil {
 		return device.Info{}, err
 	}
-	return dev.Info(), dev.Close()
+	if err := c.on.ofCPUs(c.Threads, 1, c.ISA); err != nil {
+		return device.Info{}, asUser(err)
+	}
+	return c.device()
+}
+
+// choose decides on what so many ranks compute.
+func (c *benchRanks) choose(a *app, ranks int) (err error) {
+	c.on, err = c.benchDevice.choose(a.err, ranks)
+	return err
+}
+
+// device is what each rank's will be, as it was chosen.
+func (c *benchRanks) device() (device.Info, error) {
+	if c.on.gpus != nil {
+		c.Threads = 0 // that compute
+	} else if !shares("shared") {
+		return device.Info{}, asUser(errors.New("ranks are measured over shared memory, as processes share it only on Linux"))
+	}
+	return c.on.info(config.Scaling{Threads: c.Threads, ISA: c.ISA})
 }
 
 // benchTask is what ranks are told to measure: one of the two.
 type benchTask struct {
 	Collectives *bench.CollectiveSettings `json:"collectives,omitempty"`
 	Steps       *bench.StepSettings       `json:"steps,omitempty"`
+	Device      string                    `json:"device"` // cpuDevice, cudaDevice or simDevice
 	Threads     int                       `json:"threads"`
 	ISA         string                    `json:"isa"`
 }
@@ -170,7 +184,7 @@ const sampleReport = "sample"
 // launch starts rank processes as training does, and returns what each has
 // reported.
 func (c *benchRanks) launch(a *app, meshes bench.Meshes, task benchTask) (reported [][]bench.Sample, err error) {
-	task.Threads, task.ISA = c.Threads, c.ISA
+	task.Device, task.Threads, task.ISA = c.on.kind, c.Threads, c.ISA
 	text, err := json.Marshal(task)
 	if err != nil {
 		return nil, err
@@ -213,7 +227,11 @@ func (benchAgentCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	os.Exit(launcher.RunAgent(a.ctx, []string{self, "bench", "rank"}, launcher.Node{Files: func(first launcher.Start) ([]*os.File, error) {
+	os.Exit(launcher.RunAgent(a.ctx, []string{self, "bench", "rank"}, launcher.Node{Environment: benchEnvironment, Files: func(first launcher.Start) ([]*os.File, error) {
+		var task benchTask
+		if err := json.Unmarshal(first.Config, &task); err != nil || task.Device != cpuDevice {
+			return nil, err // between GPUs nothing is shared
+		}
 		meshes, err := bench.ParseMeshes(first.Mesh)
 		if err != nil {
 			return nil, err
@@ -267,6 +285,9 @@ func benchRank(client *launcher.Client) (err error) {
 	if err != nil {
 		return err
 	}
+	if task.Device != cpuDevice {
+		return task.onGPU(client, meshes)
+	}
 	world := benchWorld(meshes, start)
 	node, err := openNode(world, start)
 	if err != nil {
@@ -287,8 +308,17 @@ func benchRank(client *launcher.Client) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, groups.Close()) }()
+	if err = task.measure(client, dev, groups.Comms); err != nil {
+		groups.Abort(err) // nobody has to wait for this rank any more
+		err = lost(client.Context(), err)
+	}
+	return err
+}
+
+// measure takes a rank's part in what is measured.
+func (t *benchTask) measure(client *launcher.Client, dev device.Device, ends []collective.Comm) error {
 	m := &bench.Member{
-		Rank: start.Rank, Device: dev, Ends: groups.Comms,
+		Rank: client.Start().Rank, Device: dev, Ends: ends,
 		Meet: func(ctx context.Context) error {
 			_, err := client.Exchange(ctx, "bench", nil)
 			return err
@@ -302,14 +332,8 @@ func benchRank(client *launcher.Client) (err error) {
 		},
 		Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }, // which the launcher passes on
 	}
-	if task.Collectives != nil {
-		err = task.Collectives.Measure(client.Context(), m)
-	} else {
-		err = task.Steps.Measure(client.Context(), m)
+	if t.Collectives != nil {
+		return t.Collectives.Measure(client.Context(), m)
 	}
-	if err != nil {
-		groups.Abort(err) // nobody has to wait for this rank any more
-		err = lost(client.Context(), err)
-	}
-	return err
+	return t.Steps.Measure(client.Context(), m)
 }

@@ -13,8 +13,6 @@ import (
 	"unicode"
 
 	"github.com/gofsdp/gofsdp/bench/scenario"
-	"github.com/gofsdp/gofsdp/config"
-	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -25,6 +23,7 @@ type benchRunCommand struct {
 	Out       string        `placeholder:"DIR" help:"Directory of results and logs; by default this machine's in bench/results. A run of fewer rounds or sides leaves files only where this is given."`
 	Within    time.Duration `default:"30m" help:"The longest that one run of a side may take."`
 	Verbose   bool          `help:"Show what the sides write, too."`
+	benchDevice
 }
 
 // resultsDir is where results are, below the directory of the repository.
@@ -45,10 +44,12 @@ func (c *benchRunCommand) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
+	scenarios, whole, on, err := c.possible(a, scenarios, whole)
+	if err != nil {
+		return err
+	}
 	r := &scenario.Runner{
-		Open: func(threads int) (device.Device, error) {
-			return openCPU(nil, config.Scaling{Threads: threads, ISA: autoISA})
-		},
+		Device: on.kind, Open: on.measured(autoISA),
 		Gofsdp: self, Python: filepath.Join(dir, ".venv", "peers", "bin", "python"), Dir: dir,
 		Within: c.Within, Command: append([]string{"gofsdp"}, os.Args[1:]...), Say: a.say,
 	}
@@ -60,7 +61,7 @@ func (c *benchRunCommand) Run(a *app) (err error) {
 		return asUser(err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	usual := filepath.Join(dir, resultsDir, machineName(record.ThisHost()))
+	usual := filepath.Join(dir, resultsDir, machineName(record.ThisHost(), on.gpus))
 	var wrong []error
 	for i, s := range scenarios {
 		out := c.Out
@@ -115,6 +116,34 @@ func (c *benchRunCommand) load() (all []*scenario.Scenario, whole []bool, err er
 	return all, whole, errors.Join(errs...)
 }
 
+// possible chooses what all sides compute on, and leaves out the scenarios that take
+// more ranks than there are GPUs; it says so. Where all do, that is an error.
+func (c *benchRunCommand) possible(a *app, all []*scenario.Scenario, whole []bool) (left []*scenario.Scenario, leftWhole []bool, on choice, err error) {
+	most := 1
+	for _, s := range all {
+		most = max(most, s.Work.Ranks)
+	}
+	found, err := c.find(most)
+	if err != nil {
+		return nil, nil, on, err
+	}
+	notes := a.err
+	for i, s := range all {
+		chosen, lacking := c.among(found, notes, max(s.Work.Ranks, 1))
+		notes = io.Discard // they are the same
+		if lacking != nil {
+			a.say("%s is left out: %s", s.Name, a.oneLine(lacking))
+			err = lacking
+			continue
+		}
+		left, leftWhole, on = append(left, s), append(leftWhole, whole[i]), chosen
+	}
+	if len(left) > 0 {
+		err = nil
+	}
+	return left, leftWhole, on, err
+}
+
 // one runs a scenario, writes its result to out unless that is empty, and shows
 // it.
 func (c *benchRunCommand) one(a *app, r *scenario.Runner, s *scenario.Scenario, out string) (err error) {
@@ -167,13 +196,17 @@ func repositoryOf(file string) (string, error) {
 	}
 }
 
-// machineName is what a machine's results are called, such as
-// amd-epyc-2-cpus. Machines of one kind share it.
-func machineName(h record.Host) string {
+// machineName is what a machine's results are called, such as amd-epyc-2-cpus or,
+// where GPUs compute, nvidia-l4-8-gpus. Machines of one kind share it.
+func machineName(h record.Host, g *gpus) string {
 	name, known := h.CPU.Get()
 	if !known {
 		name = h.Platform
 	}
+	count, of := h.CPUs, "cpus"
+	if g != nil {
+		name, count, of = g.report.Devices[0].Name, len(g.report.Devices), "gpus"
+	}
 	words := strings.FieldsFunc(strings.ToLower(name), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) })
-	return strings.Join(append(words, strconv.Itoa(h.CPUs), "cpus"), "-")
+	return strings.Join(append(words, strconv.Itoa(count), of), "-")
 }

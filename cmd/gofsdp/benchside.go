@@ -10,7 +10,6 @@ import (
 
 	"github.com/gofsdp/gofsdp/bench"
 	"github.com/gofsdp/gofsdp/bench/scenario"
-	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/record"
@@ -25,6 +24,9 @@ func (c *benchSideCommand) Run(a *app) error {
 	s, err := readTask(c.Task)
 	if err != nil {
 		return asUser(err)
+	}
+	if err := s.ranks.choose(a, s.Work.Ranks); err != nil {
+		return err
 	}
 	sample := scenario.Sample{Format: scenario.TaskFormat}
 	switch s.Work.Kind {
@@ -62,10 +64,11 @@ func (s *side) steps(a *app) ([]scenario.Case, error) {
 		Warm: w.Warm, Reading: peakReading,
 	}
 	x.Rounds, x.Steps = turns(len(x.Cases), w.Timed)
-	info, err := s.ranks.device(nil)
+	info, err := s.ranks.device()
 	if err != nil {
 		return nil, err
 	}
+	x.Threads = s.ranks.Threads
 	if err := x.Check(info); err != nil {
 		return nil, asUser(s.inFile(err))
 	}
@@ -93,11 +96,12 @@ func (s *side) collectives(a *app) ([]scenario.Case, error) {
 	for _, mb := range w.Sizes {
 		x.Sizes = append(x.Sizes, mb<<20)
 	}
-	info, err := s.ranks.device(nil)
+	info, err := s.ranks.device()
 	if err != nil {
 		return nil, err
 	}
-	if err := x.Check(info.Memory); err != nil {
+	x.Threads = s.ranks.Threads
+	if err := x.Check(info); err != nil {
 		return nil, asUser(s.inFile(err))
 	}
 	reported, err := s.ranks.launch(a, x.Meshes, benchTask{Collectives: &x})
@@ -121,9 +125,7 @@ func (s *side) operations(a *app) ([]scenario.Case, error) {
 	w, x := s.Work, bench.Full()
 	x.Model, x.Length, x.Sequences, x.Precisions = w.Model, w.Length, w.Sequences, []device.DType{s.precision()}
 	x.Threads, x.Watched = w.Threads, w.Timed
-	times, err := bench.Watch(a.ctx, x, w.Warm, func(threads int) (device.Device, error) {
-		return openCPU(nil, config.Scaling{Threads: threads, ISA: s.ranks.ISA})
-	})
+	times, err := bench.Watch(a.ctx, x, w.Warm, s.ranks.on.measured(s.ranks.ISA))
 	if err != nil { // the model, its length, its memory
 		return nil, asUser(s.inFile(err))
 	}
@@ -169,7 +171,7 @@ func (s *side) inFile(err error) error {
 
 // versions are those of what the work was done by.
 func (s *side) versions() (map[string]string, error) {
-	info, err := s.ranks.device(nil)
+	info, err := s.ranks.device()
 	b := record.ThisBuild()
 	version := "unknown"
 	if v, ok := b.Version.Get(); ok {
@@ -181,5 +183,12 @@ func (s *side) versions() (map[string]string, error) {
 	if m, ok := b.Modified.Get(); ok && m {
 		version += " modified"
 	}
-	return map[string]string{"gofsdp": version, "go": runtime.Version(), "isa": info.ISA}, err
+	all := map[string]string{"gofsdp": version, "go": runtime.Version(), "isa": info.ISA}
+	if g := s.ranks.on.gpus; g != nil {
+		all["driver"] = driverOf(g.report)
+		if s.Work.Ranks > 1 {
+			all["nccl"] = g.report.NCCL.Version
+		}
+	}
+	return all, err
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/gofsdp/gofsdp/bench"
 	"github.com/gofsdp/gofsdp/bench/scenario"
 	"github.com/gofsdp/gofsdp/fsdp"
@@ -20,7 +22,7 @@ func readTask(path string) (*side, error) {
 		return nil, err
 	}
 	s := &side{Task: task, file: path}
-	s.ranks.Threads, s.ranks.ISA = task.Work.Threads, "auto"
+	s.ranks.Device, s.ranks.Threads, s.ranks.ISA = cmp.Or(task.Device, autoDevice), task.Work.Threads, autoISA
 	return s, nil
 }
 

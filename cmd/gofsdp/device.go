@@ -18,16 +18,24 @@ type choice struct {
 
 // choose decides on what the ranks compute that this machine is to start, as they
 // will among themselves. It is the only place, with member.agree, where a device is
-// chosen. What a user should know of it goes to notes, unless ranks will say it.
-func choose(s config.Scaling, notes io.Writer) (c choice, err error) {
-	ranks := s.Workers / s.Nodes
+// chosen. What a user should know of it goes to notes.
+func choose(s config.Scaling, notes io.Writer) (choice, error) {
 	local := 0
 	if s.Workers > 1 {
 		local = -1 // this process starts ranks, and is none
 	}
-	if c.gpus, err = gpusOf(s.Device, ranks, local); err != nil {
-		return c, err
+	found, err := gpusOf(s.Device, s.Workers/s.Nodes, local)
+	if err != nil {
+		return choice{}, err
 	}
+	return found.choose(s, notes)
+}
+
+// choose is the function choose of what a machine has been found to have; of no
+// GPUs it is the CPU.
+func (g *gpus) choose(s config.Scaling, notes io.Writer) (c choice, err error) {
+	c.gpus = g
+	ranks := s.Workers / s.Nodes
 	all := make([]machine, ranks)
 	for i := range all {
 		all[i] = machine{Host: "this machine", GPU: c.gpus.of(i, ranks, s.Workers > 1)}
@@ -42,9 +50,7 @@ func choose(s config.Scaling, notes io.Writer) (c choice, err error) {
 		return c, asUser(fmt.Errorf("scaling.nodes: %d nodes would be on this machine and share its GPUs, which is not supported; take one node, or scaling.device: cpu", s.Nodes))
 	}
 	for _, note := range said {
-		if s.Workers == 1 {
-			fmt.Fprintln(notes, note)
-		}
+		fmt.Fprintln(notes, note)
 	}
 	return c, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/gofsdp/gofsdp/bench"
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
@@ -19,13 +20,14 @@ type gpus struct {
 	kind   string      // as scaling.device names it
 	report cuda.Report // what is there
 	open   func(cuda.Options) (device.Device, error)
+	sizes  bench.GPUSizes // that package bench measures them by
 	nccl   func() (*nccl.Library, error)
 }
 
 // nvidia looks for GPUs by NVIDIA's driver, and where that is there for what else
 // they need.
 func nvidia() *gpus {
-	g := &gpus{kind: cudaDevice, nccl: sync.OnceValues(func() (*nccl.Library, error) { return nccl.Open(cuda.Sources{}) })}
+	g := &gpus{kind: cudaDevice, sizes: bench.WholeGPU, nccl: sync.OnceValues(func() (*nccl.Library, error) { return nccl.Open(cuda.Sources{}) })}
 	driver, err := cuda.Open(cuda.Sources{})
 	switch {
 	case err == nil:

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gofsdp/gofsdp/bench"
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/cuda/sim"
 	"github.com/gofsdp/gofsdp/device"
@@ -54,7 +55,7 @@ func simulated(ranks, local int) (*gpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gpus{kind: simDevice, nccl: sync.OnceValues(func() (*nccl.Library, error) { return nccl.OpenTable(m.NCCLTable()) })}
+	g := &gpus{kind: simDevice, sizes: bench.GPUSizes{Edge: 64, Copy: 64 << 10}, nccl: sync.OnceValues(func() (*nccl.Library, error) { return nccl.OpenTable(m.NCCLTable()) })}
 	driver, err := cuda.OpenTable(m.Table(), m.BLAS())
 	if err != nil {
 		g.report = cuda.Report{State: cuda.NoDevice, Problem: err.Error()}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofsdp/gofsdp/collective"
+	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/launcher"
 	"github.com/gofsdp/gofsdp/nccl"
 	"github.com/gofsdp/gofsdp/record"
@@ -37,27 +37,33 @@ func rankEnvironment(rank launcher.Start, job []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(cfg.Scaling.NCCL.Environment(evidence, rank.Rank), func(v string) bool {
+	return withoutUsers(cfg.Scaling.NCCL.Environment(evidence, rank.Rank)), nil
+}
+
+// withoutUsers leaves out the variables of NCCL's that the user has set.
+func withoutUsers(variables []string) []string {
+	return slices.DeleteFunc(variables, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		_, set := os.LookupEnv(name)
 		return set && strings.HasPrefix(name, "NCCL_")
-	}), nil
+	})
 }
 
 // joinWithin is what NCCL is given to join a group at the least: a rank that died
 // meanwhile ends it at once.
 const joinWithin = 2 * time.Minute
 
-// meet joins the groups of a rank that is on a GPU.
-func (m *member) meet(ctx context.Context, world collective.World) (*nccl.Groups, error) {
-	library, err := m.on.gpus.nccl()
+// meet joins the groups of a rank that is on one of the GPUs.
+func (g *gpus) meet(ctx context.Context, client *launcher.Client, groups [][]int, dev device.Device, s nccl.Settings) (*nccl.Groups, error) {
+	library, err := g.nccl()
 	if err != nil {
 		return nil, asUser(err)
 	}
-	return library.Connect(ctx, world.Groups, m.start.Rank, nccl.ConnectSettings{
-		Settings: m.cfg.Scaling.NCCL, Run: called(m.start), Deadline: m.start.Deadline, JoinWithin: max(m.start.Deadline, joinWithin), Device: m.dev.(nccl.Device),
+	start := client.Start()
+	return library.Connect(ctx, groups, start.Rank, nccl.ConnectSettings{
+		Settings: s, Run: called(start), Deadline: start.Deadline, JoinWithin: max(start.Deadline, joinWithin), Device: dev.(nccl.Device),
 		Exchange: func(ctx context.Context, value []byte) ([][]byte, error) {
-			return m.client.Exchange(ctx, "nccl/ids", value)
+			return client.Exchange(ctx, "nccl/ids", value)
 		},
 	})
 }

@@ -3,7 +3,20 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/gofsdp/gofsdp/cuda"
+	"github.com/gofsdp/gofsdp/record"
 )
+
+func TestResultsAreCalledAfterWhatComputes(t *testing.T) {
+	h := record.Host{CPU: record.Known("AMD EPYC"), CPUs: 16}
+	g := &gpus{report: cuda.Report{Devices: []cuda.Properties{{Name: "NVIDIA H100 80GB HBM3"}, {Name: "NVIDIA H100 80GB HBM3"}}}}
+	for want, found := range map[string]*gpus{"amd-epyc-16-cpus": nil, "nvidia-h100-80gb-hbm3-2-gpus": g} {
+		if got := machineName(h, found); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
 
 func TestRanksComputeOnGPUsWhereAllHaveOneAndOnCPUsWhereNoneHas(t *testing.T) {
 	l4 := gpu{Name: "NVIDIA L4", Capability: "8.9", Driver: "535.161.08"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -57,7 +58,11 @@ func (c *trainCommand) Run(a *app) (err error) {
 	if err := errors.Join(free(cfg.Run), canLaunch(cfg.Scaling)); err != nil {
 		return asUser(err)
 	}
-	on, err := choose(cfg.Scaling, a.out)
+	notes := a.out
+	if cfg.Scaling.Workers > 1 {
+		notes = io.Discard // the ranks will say it
+	}
+	on, err := choose(cfg.Scaling, notes)
 	if err != nil {
 		return err
 	}
