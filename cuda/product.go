@@ -205,7 +205,7 @@ func blasFailure(r C.cublasStatus_t, call, where string) *Error {
 
 // statuses are those of cublasStatus_t.
 var statuses = map[int][2]string{
-	1:  {"CUBLAS_STATUS_NOT_INITIALIZED", "cuBLAS finds no driver that it can use"},
+	1:  {"CUBLAS_STATUS_NOT_INITIALIZED", "cuBLAS finds no driver that it can use: that of CUDA 13 needs a driver of CUDA 13 (R580)"},
 	3:  {"CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS finds no memory on the device"},
 	7:  {"CUBLAS_STATUS_INVALID_VALUE", "a size or an address is wrong"},
 	8:  {"CUBLAS_STATUS_ARCH_MISMATCH", "the device lacks what was asked for"},

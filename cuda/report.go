@@ -149,6 +149,7 @@ var hints = map[int]string{
 	46:          "another process has the device for itself; nvidia-smi -q -d COMPUTE shows its compute mode",
 	101:         "CUDA_VISIBLE_DEVICES says which devices there are",
 	218:         "this PTX is not what the driver takes",
+	221:         "the driver's compiler of PTX, libnvidia-ptxjitcompiler.so.1, is not found: the folder of the libcuda that was taken has it, and belongs first on LD_LIBRARY_PATH",
 	222:         tooOld,
 	802:         "the fabric manager of this server may not be running",
 	803:         "libcuda and the kernel's driver are of different releases; in a container, take /usr/local/cuda/compat from LD_LIBRARY_PATH or update the host's driver",

@@ -13,3 +13,10 @@ func TestOfAResultThatEndsAContextIsSaidThatNothingMoreCanBeDone(t *testing.T) {
 		}
 	}
 }
+
+func TestADriverWithoutItsCompilerIsToldWhereItLies(t *testing.T) {
+	text := (&Error{Call: "cuModuleLoadDataEx", Code: 221, Where: "device 0"}).Error()
+	if !strings.Contains(text, "libnvidia-ptxjitcompiler.so.1, is not found") || !strings.Contains(text, "LD_LIBRARY_PATH") {
+		t.Error(text)
+	}
+}
