@@ -33,7 +33,7 @@ func gemm(ctx context.Context, c *check) (err error) {
 		return err
 	}
 	for _, m := range c.Models {
-		products, err := m.products(c.Layers)
+		products, err := m.products(c)
 		if err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func gemm(ctx context.Context, c *check) (err error) {
 }
 
 // products returns the products of a model's training step, each shape once. Their tensors have no memory.
-func (s Shape) products(layers int) (list []*device.MatMul, err error) {
-	plan, err := s.small(layers)
+func (s Shape) products(c *check) (list []*device.MatMul, err error) {
+	plan, err := s.small(c)
 	if err != nil {
 		return nil, err
 	}
@@ -80,15 +80,23 @@ func (s Shape) products(layers int) (list []*device.MatMul, err error) {
 	return list, nil
 }
 
-// small returns a plan of few layers with the model's shapes and the fewest sequences.
-func (s Shape) small(layers int) (*fsdp.Plan, error) {
+// small returns a plan of few layers with all other shapes of the model's training on the first GPU: of as many
+// sequences as are trained there, or of the fewest where not even they fit.
+func (s Shape) small(c *check) (*fsdp.Plan, error) {
 	src, err := model.Resolve(s.Model)
 	if err != nil {
 		return nil, err
 	}
+	sequences, _, err := s.fit(c.first().Memory)
+	if errors.As(err, &lacking{}) {
+		sequences, err = s.Sequences[len(s.Sequences)-1], nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	config := src.Config
-	config.Layers = min(config.Layers, layers)
-	return fsdp.NewPlan(s.options(config, s.Sequences[len(s.Sequences)-1]))
+	config.Layers = min(config.Layers, c.Layers)
+	return fsdp.NewPlan(s.options(config, sequences))
 }
 
 // shapeText names a product, such as "1024 × 896 × 4864, B transposed".

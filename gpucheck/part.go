@@ -186,7 +186,7 @@ func Choose(all []Part, names []string) (chosen []Part, err error) {
 
 // Parts are all parts of a check of these sizes, in the order in which they run.
 func Parts(s Sizes) []Part {
-	const short, long = 90 * time.Second, 4 * time.Minute
+	const short, long, longest = 90 * time.Second, 4 * time.Minute, 6 * time.Minute
 	parts := []Part{
 		{"loader", "the driver, cuBLAS and NCCL are found, and at least one GPU can be used", short, loader},
 		{"compiled", "the driver compiles every kernel for this GPU", long, compiles},
@@ -206,7 +206,7 @@ func Parts(s Sizes) []Part {
 		parts = append(parts, Part{"training-" + m.Name, "training in bf16 runs at the shape of " + m.Model, long, training(m)})
 	}
 	for _, m := range slices.Backward(s.Models) { // the largest first: it is what speed is judged by, if time runs out
-		parts = append(parts, Part{"pytorch-" + m.Name, "training in bf16 is compared with PyTorch (FSDP2, SDPA, torch.compile) on the same GPU, in turns, and the losses agree", long, pytorch(m)})
+		parts = append(parts, Part{"pytorch-" + m.Name, "training in bf16 is compared with PyTorch (FSDP2, SDPA, torch.compile) on the same GPU, in turns, and the losses agree", longest, pytorch(m)})
 	}
 	return parts
 }

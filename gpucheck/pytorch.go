@@ -95,7 +95,7 @@ func (c *check) compare(ctx context.Context, s Shape, sequences int, python, ver
 			}
 			return m, nil
 		},
-		Gofsdp: c.Gofsdp, Python: python, Dir: c.Tools, Within: 2 * time.Minute,
+		Gofsdp: c.Gofsdp, Python: python, Dir: c.Tools, Within: 3 * time.Minute, // torch.compile begins with nothing
 		Command: []string{"gofsdp", "gpu-check"}, Log: c.Log, Say: func(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) },
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()

@@ -34,7 +34,7 @@ func shares(ctx context.Context, c *check) (err error) {
 
 // shares lets an engine run a step, and then each of its operations on the memory that the engine has given it.
 func (s Shape) shares(ctx context.Context, c *check, g *gpu, l limits) (err error) {
-	plan, err := s.small(c.Layers)
+	plan, err := s.small(c)
 	if err != nil {
 		return err
 	}
