@@ -61,7 +61,7 @@ func (c *check) ranks(ctx context.Context, library *nccl.Library, n int, groups 
 		if err != nil {
 			return err
 		}
-		g, err := onStream(d)
+		g, err := onStream(d, c.Sizes)
 		if err != nil {
 			return err
 		}
@@ -155,11 +155,11 @@ func (m *member) all(ctx context.Context, end collective.Comm, s Sizes) (rows []
 	for _, bytes := range s.Collectives {
 		for _, typ := range []device.DType{device.F32, device.BF16} {
 			n := bytes / typ.Size() / int64(m.ranks) * int64(m.ranks)
-			if m.data, err = m.local(typ, int(n)); err != nil {
+			if m.data, err = m.Local(typ, int(n)); err != nil {
 				return rows, err
 			}
 			if m.pieces[typ].Absent() {
-				if m.pieces[typ], err = m.pinned(typ, pieceLen); err != nil {
+				if m.pieces[typ], err = m.Pinned(typ, pieceLen); err != nil {
 					return rows, err
 				}
 			}
@@ -182,7 +182,7 @@ func (m *member) all(ctx context.Context, end collective.Comm, s Sizes) (rows []
 				}
 				rows = append(rows, []any{x.kind, typ.String(), float64(n * typ.Size()), seconds, nil, nil})
 			}
-			if err := m.release(); err != nil {
+			if err := m.Release(); err != nil {
 				return rows, err
 			}
 		}
@@ -200,10 +200,10 @@ func (m *member) one(end collective.Comm, kind string, op collective.Op, part de
 		return 0, err
 	}
 	run := func(times int) (float64, error) {
-		took, err := m.stream.Time(func() {
+		took, err := m.Stream.Time(func() {
 			for range times {
 				for _, step := range steps {
-					m.stream.Launch(step)
+					m.Stream.Launch(step)
 				}
 			}
 		})
@@ -251,18 +251,18 @@ func (m *member) write() error {
 	}
 	for done := int64(0); done < m.data.Len; {
 		n := min(m.piece.Len, m.data.Len-done)
-		m.stream.Launch(&device.Copy{Src: m.piece.Slice(0, n), Dst: m.data.Slice(done, n), N: int(n)})
+		m.Stream.Launch(&device.Copy{Src: m.piece.Slice(0, n), Dst: m.data.Slice(done, n), N: int(n)})
 		done += n
 	}
-	return m.stream.Sync()
+	return m.Stream.Sync()
 }
 
 // read compares a tensor with what it must hold.
 func (m *member) read(t device.Tensor, want func(i int64) float64) error {
 	for done := int64(0); done < t.Len; {
 		n := min(m.piece.Len, t.Len-done)
-		m.stream.Launch(&device.Copy{Src: t.Slice(done, n), Dst: m.piece.Slice(0, n), N: int(n)})
-		if err := m.stream.Sync(); err != nil {
+		m.Stream.Launch(&device.Copy{Src: t.Slice(done, n), Dst: m.piece.Slice(0, n), N: int(n)})
+		if err := m.Stream.Sync(); err != nil {
 			return err
 		}
 		for i := range n {

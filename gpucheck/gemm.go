@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/gofsdp/gofsdp/bench"
 	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
@@ -28,7 +29,7 @@ func gemm(ctx context.Context, c *check) (err error) {
 		return err
 	}
 	l.add(c)
-	picked, err := g.pinned(device.F32, samples)
+	picked, err := g.Pinned(device.F32, samples)
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func gemm(ctx context.Context, c *check) (err error) {
 			for _, typ := range []device.DType{device.F32, device.BF16} {
 				worst, seconds, err := g.product(c, o, typ, picked)
 				if err != nil {
-					return errors.Join(err, g.release())
+					return errors.Join(err, g.Release())
 				}
 				speed, peak := float64(o.Cost().FLOPs)/seconds, l.f32
 				if typ == device.BF16 {
@@ -120,7 +121,7 @@ func shapeText(o *device.MatMul) string {
 // product makes a product of random numbers of typ and returns how far the worst of some elements is off, as a
 // share of its bound, and the time that it takes.
 func (g *gpu) product(c *check, shape *device.MatMul, typ device.DType, picked device.Tensor) (worst, seconds float64, err error) {
-	defer func() { err = errors.Join(err, g.release()) }()
+	defer func() { err = errors.Join(err, g.Release()) }()
 	o := *shape
 	result := typ
 	if shape.C.Type == device.F32 {
@@ -133,18 +134,18 @@ func (g *gpu) product(c *check, shape *device.MatMul, typ device.DType, picked d
 		if x.t.Absent() {
 			continue
 		}
-		if *x.t, err = g.local(x.typ, int(x.t.Len)); err != nil {
+		if *x.t, err = g.Local(x.typ, int(x.t.Len)); err != nil {
 			return 0, 0, err
 		}
-		if err := g.random(*x.t); err != nil {
+		if err := g.Random(*x.t); err != nil {
 			return 0, 0, err
 		}
 	}
-	g.stream.Launch(&o)
+	g.Stream.Launch(&o)
 	if worst, err = g.compare(&o, picked); err != nil {
 		return 0, 0, err
 	}
-	seconds, err = g.seconds(&o, c.Reading/4)
+	seconds, err = g.Seconds(&o, c.Reading/4)
 	return worst, seconds, err
 }
 
@@ -163,9 +164,9 @@ func (g *gpu) compare(o *device.MatMul, picked device.Tensor) (worst float64, er
 		places[i] = rng.IntN(o.M * o.N)
 		to := one
 		to.Addr, to.Off, to.Len = one.Addr+device.Addr(int64(i)*size), one.Off+int64(i)*size, 1
-		g.stream.Launch(&device.Copy{Src: o.C.Slice(int64(places[i]), 1), Dst: to, N: 1})
+		g.Stream.Launch(&device.Copy{Src: o.C.Slice(int64(places[i]), 1), Dst: to, N: 1})
 	}
-	if err := g.stream.Sync(); err != nil {
+	if err := g.Stream.Sync(); err != nil {
 		return 0, err
 	}
 	k := float64(o.K)
@@ -201,4 +202,4 @@ func (g *gpu) compare(o *device.MatMul, picked device.Tensor) (worst float64, er
 }
 
 // at is element i of a tensor that random has filled.
-func at(i int) float64 { return float64(pattern[i%patternLen]) }
+func at(i int) float64 { return bench.At(i) }

@@ -41,42 +41,42 @@ func (c *check) list(graphs bool) (each float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	l, ok := g.stream.(listing)
+	l, ok := g.Stream.(listing)
 	if !ok {
 		return 0, errors.New("the device's streams take no lists of operations")
 	}
-	counter, err := g.local(device.F32, n)
+	counter, err := g.Local(device.F32, n)
 	if err != nil {
 		return 0, err
 	}
-	one, err := g.local(device.F32, n)
+	one, err := g.Local(device.F32, n)
 	if err != nil {
 		return 0, err
 	}
-	back, err := g.pinned(device.F32, n)
+	back, err := g.Pinned(device.F32, n)
 	if err != nil {
 		return 0, err
 	}
-	g.stream.Launch(&device.Fill{Dst: one, N: n, Value: 1})
+	g.Stream.Launch(&device.Fill{Dst: one, N: n, Value: 1})
 	var ops []device.Op
 	for range c.GraphOps {
 		ops = append(ops, &device.ReduceSum{Srcs: []device.Tensor{counter, one}, Dst: counter, N: n})
 	}
 	for turn := range repetitions {
-		if err := g.stream.Sync(); err != nil {
+		if err := g.Stream.Sync(); err != nil {
 			return 0, err
 		}
 		began := time.Now()
 		l.LaunchAll(ops)
-		if err := g.stream.Sync(); err != nil {
+		if err := g.Stream.Sync(); err != nil {
 			return 0, err
 		}
 		took := time.Since(began).Seconds() / float64(len(ops))
 		if turn >= 2 && (each == 0 || took < each) { // by then it is a graph
 			each = took
 		}
-		g.stream.Launch(&device.Copy{Src: counter, Dst: back, N: n})
-		if err := g.stream.Sync(); err != nil {
+		g.Stream.Launch(&device.Copy{Src: counter, Dst: back, N: n})
+		if err := g.Stream.Sync(); err != nil {
 			return 0, err
 		}
 		want := float32((turn + 1) * len(ops))

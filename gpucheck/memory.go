@@ -132,7 +132,7 @@ func (c *check) pieces(ctx context.Context, library *nccl.Library) (p pieces, er
 		return err
 	}
 	stream := func() error {
-		g, err := onStream(d)
+		g, err := onStream(d, c.Sizes)
 		if err != nil {
 			return err
 		}
@@ -151,12 +151,12 @@ func (c *check) pieces(ctx context.Context, library *nccl.Library) (p pieces, er
 // multiply runs a product of each type, which loads cuBLAS's kernels.
 func (g *gpu) multiply() error {
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		o, err := g.square(typ, 128)
+		o, err := g.Square(typ, 128)
 		if err == nil {
-			g.stream.Launch(o)
-			err = g.stream.Sync()
+			g.Stream.Launch(o)
+			err = g.Stream.Sync()
 		}
-		if err = errors.Join(err, g.release()); err != nil {
+		if err = errors.Join(err, g.Release()); err != nil {
 			return err
 		}
 	}

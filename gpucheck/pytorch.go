@@ -89,7 +89,7 @@ func (c *check) compare(ctx context.Context, s Shape, sequences int, python, ver
 			if err != nil {
 				return nil, err
 			}
-			m, err := measures(d, c.Sizes)
+			m, err := onStream(d, c.Sizes)
 			if err != nil {
 				return nil, err
 			}

@@ -53,7 +53,7 @@ func (s Shape) shares(ctx context.Context, c *check, g *gpu, l limits) (err erro
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if o.seconds, err = g.seconds(o.op, c.Reading/8); err != nil {
+		if o.seconds, err = g.Seconds(o.op, c.Reading/8); err != nil {
 			return err
 		}
 		all += o.seconds * float64(o.count)

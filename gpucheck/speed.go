@@ -22,11 +22,11 @@ func sustained(ctx context.Context, c *check) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	o, err := g.square(device.BF16, c.Edge)
+	o, err := g.Square(device.BF16, c.Edge)
 	if err != nil {
 		return err
 	}
-	one, err := g.seconds(o, c.Reading)
+	one, err := g.Seconds(o, c.Reading)
 	if err != nil {
 		return err
 	}
@@ -44,9 +44,9 @@ func sustained(ctx context.Context, c *check) (err error) {
 		launched := 0
 		for time.Since(began) < end || launched == 0 {
 			n := min(max(int(0.5/one), 1), mostLaunches)
-			d, err := g.stream.Time(func() {
+			d, err := g.Stream.Time(func() {
 				for range n {
-					g.stream.Launch(o)
+					g.Stream.Launch(o)
 				}
 			})
 			if err != nil {
@@ -138,7 +138,7 @@ func (s Shape) settings(sequences int) bench.StepSettings {
 
 // steps measures training steps on one GPU, as package bench does. The settings have one case.
 func steps(ctx context.Context, d device.Device, s Sizes, x bench.StepSettings) (*bench.StepTimes, error) {
-	m, err := measures(d, s)
+	m, err := onStream(d, s)
 	if err != nil {
 		return nil, err
 	}
