@@ -21,6 +21,12 @@
 // of a collective is the time in which the same ranks, all at once, copy between
 // buffers larger than the caches the bytes that each must read from others.
 //
+// A GPU is measured as a CPU is, by what it has: its peak is that of a large product
+// of its own library and its bandwidth that of a copy in its own memory (GPU), its
+// operations are timed by its own clock, and its memory is what the driver counts.
+// What only CPUs have is left out: the time that threads have cores, and the copy
+// that is the limit of a collective.
+//
 // The package may import whatever it measures. It must not choose a device or
 // start a process: whoever calls it does. No verdict is built on absolute times.
 package bench

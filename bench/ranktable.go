@@ -52,9 +52,12 @@ func gpuCollectives(b *bytes.Buffer, list []Collective, ranks int) (n int) {
 }
 
 func (w *RankedWorkload) table(b *bytes.Buffer, gpu bool) {
-	fmt.Fprintf(b, "\n%s in %s, ranks of %s: %d × %d tokens a step of each, recomputation %s. The peak is of all ranks%s at once; the aims\n"+
-		"are 70 %% of it on two ranks, and at most 1.05 times the seconds of no_shard.\n\n",
-		w.Model, w.Precision, computing(gpu, w.Threads), w.Sequences, w.Length, w.Recompute, map[bool]string{false: "' cores"}[gpu])
+	aims := "' cores at once; the aims\nare 70 % of it on two ranks, and at most 1.05 times the seconds of no_shard.\n\n"
+	if gpu {
+		aims = "' GPUs at once.\n\n"
+	}
+	fmt.Fprintf(b, "\n%s in %s, ranks of %s: %d × %d tokens a step of each, recomputation %s. The peak is of all ranks%s",
+		w.Model, w.Precision, computing(gpu, w.Threads), w.Sequences, w.Length, w.Recompute, aims)
 	t := newTable(b)
 	row := func(x, onCores []string, rest ...string) {
 		if !gpu {

@@ -80,9 +80,10 @@ def _read(scratch, rank):
 
 
 def _rank(rank, work, ranks, threads, scratch, args):
-    bind(rank, ranks, threads)
-    torch.set_num_threads(threads)
     on = device(rank)
+    if on.type == "cpu":
+        bind(rank, ranks, threads)
+    torch.set_num_threads(threads)
     if on.type == "cuda":
         torch.cuda.set_device(on)
     dist.init_process_group(

@@ -203,7 +203,12 @@ func (r *Result) share(share Share) ShareFigure {
 		f.Verdict = verdict(f.Spread.Median, share.Firm, share.Aim, false)
 		return f
 	}
-	f.Failure = cmp.Or(r.failure(side, name), side+": knows no limit")
+	f.Failure = r.failure(side, name)
+	if f.Failure == "" && r.Device.Kind == gpu && r.Scenario.Work.Kind == Collectives {
+		f.Failure = side + ": between GPUs a copy is no limit" // and no target can be missed
+		return f
+	}
+	f.Failure = cmp.Or(f.Failure, side+": knows no limit")
 	if share.Firm > 0 {
 		f.Verdict = Missed
 	}
