@@ -182,8 +182,10 @@ func (j *job) create(file string, binding *config.Binding) (err error) {
 		if err == nil {
 			return
 		}
-		if path != "" {
+		if j.dir != nil {
 			os.RemoveAll(path)
+		} else if path != "" {
+			_ = unix.Rmdir(path) // what is in it is another run's, which took the name meanwhile
 		}
 		for _, dir := range made { // unless another run is there by now
 			os.Remove(dir)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,5 +45,23 @@ func TestAProgramsMistakeIsRecordedAsTheRunsEnd(t *testing.T) {
 	}
 	if code, _ := rec.Outcome.ExitCode.Get(); code != 1 || !strings.Contains(rec.Outcome.Reason, "panic: out of range") {
 		t.Errorf("the record says %+v", rec.Outcome)
+	}
+}
+
+func TestARunLeavesTheDirectoryToAnotherThatTookItsName(t *testing.T) {
+	storage := t.TempDir()
+	theirs := filepath.Join(storage, "a", "run.json")
+	if err := os.Mkdir(filepath.Dir(theirs), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(theirs, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	j := &job{cfg: &config.Config{Run: config.Run{StoragePath: storage, Name: "a"}}}
+	if err := j.create("run.yaml", nil); err == nil || !strings.Contains(err.Error(), "it exists and is not empty") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error("the other run has lost its files:", err)
 	}
 }
