@@ -82,8 +82,12 @@ type candidate struct {
 func (s Sources) candidates(w wanted) (list []candidate, err error) {
 	if w.override != "" {
 		if file := s.env(w.override); file != "" {
-			if _, err := os.Stat(file); err != nil {
+			if _, err = os.Stat(file); err != nil {
 				return nil, fmt.Errorf("%s: %w; let it name the library's file, or unset it", w.override, err)
+			}
+			// The loader would look for a name without a folder in the system's alone.
+			if file, err = filepath.Abs(file); err != nil {
+				return nil, fmt.Errorf("%s: %w", w.override, err)
 			}
 			return []candidate{{name: file}}, nil
 		}

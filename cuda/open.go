@@ -227,6 +227,9 @@ func (s Sources) load(w wanted) (unsafe.Pointer, Library, error) {
 		lib.Name = filepath.Base(c.name)
 		return handle, lib, nil
 	}
+	if w.override != "" && s.env(w.override) != "" {
+		return fail(fmt.Errorf("%w: %s: %s; let it name the library's file, or unset it", ErrNoLibrary, w.override, strings.Join(failures, "; ")))
+	}
 	return fail(w.missing(s, failures))
 }
 

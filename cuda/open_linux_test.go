@@ -27,7 +27,14 @@ func TestAMachineWithoutADriverIsToldWhatToInstall(t *testing.T) {
 
 func TestAFileThatIsNoLibraryIsNamed(t *testing.T) {
 	s := image(t, map[string]string{OverrideDriver: "ROOT/libcuda.so.1"}, "/libcuda.so.1")
-	if _, err := Open(s); !errors.Is(err, ErrNoLibrary) || !strings.Contains(err.Error(), s.Root+"/libcuda.so.1: file too short") {
+	says := ": GOFSDP_LIBCUDA: " + s.Root + "/libcuda.so.1: file too short; let it name the library's file, or unset it"
+	if _, err := Open(s); !errors.Is(err, ErrNoLibrary) || !strings.HasSuffix(err.Error(), says) {
+		t.Fatal(err)
+	}
+	// A name without a folder is that of a file here, and not of the system's.
+	t.Chdir(s.Root)
+	s.Env = func(name string) string { return map[string]string{OverrideDriver: "libcuda.so.1"}[name] }
+	if _, err := Open(s); !errors.Is(err, ErrNoLibrary) || !strings.HasSuffix(err.Error(), says) {
 		t.Fatal(err)
 	}
 }
