@@ -275,7 +275,11 @@ func (l limits) check(k kind, v reflect.Value) error {
 		}
 		for _, item := range items {
 			if !slices.Contains(l.enum, item) {
-				return fmt.Errorf("%s is none of %s%s", quoteText(item), strings.Join(l.enum, ", "), suggest(item, l.enum))
+				near := ""
+				if len(item) > 3 { // gpu is no slip of cpu
+					near = suggest(item, l.enum)
+				}
+				return fmt.Errorf("%s is none of %s%s", quoteText(item), strings.Join(l.enum, ", "), near)
 			}
 		}
 	}
