@@ -196,5 +196,8 @@ func Bytes(n int64) string {
 	if i == 0 {
 		return fmt.Sprintf("%d B", n)
 	}
+	if x >= 999.5 {
+		return fmt.Sprintf("%.0f %s", x, units[i]) // %.3g would write 1e+03
+	}
 	return fmt.Sprintf("%.3g %s", x, units[i])
 }

@@ -270,12 +270,14 @@ func TestProgressElsewhereIsALineNowAndThen(t *testing.T) {
 }
 
 func ExampleBytes() {
-	for _, n := range []int64{12, 2048, 5 << 20, 12345678901} {
+	for _, n := range []int64{12, 2048, 1023999, 1<<20 - 512, 5 << 20, 12345678901} {
 		fmt.Println(Bytes(n))
 	}
 	// Output:
 	// 12 B
 	// 2 KiB
+	// 1000 KiB
+	// 1024 KiB
 	// 5 MiB
 	// 11.5 GiB
 }
