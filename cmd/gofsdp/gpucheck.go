@@ -81,11 +81,11 @@ func (c *gpuCheckAll) Run(a *app) (err error) {
 		return err
 	}
 	if err := os.MkdirAll(c.Out, 0o777); err != nil {
-		return asUser(err)
+		return asUser(fmt.Errorf("--out: %w; choose another folder", err))
 	}
 	log, err := os.Create(filepath.Join(c.Out, "gpu-check.log"))
 	if err != nil {
-		return asUser(err)
+		return asUser(fmt.Errorf("--out: %w; choose another folder", err))
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	r := &gpucheck.Runner{
