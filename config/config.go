@@ -32,7 +32,7 @@ type Scaling struct {
 	Nodes     int           `yaml:"nodes" default:"1" min:"1" max:"65536" help:"Nodes that the ranks are on, the same number on each; all are processes of this machine, with an agent for each node."`
 	Sharding  fsdp.Sharding `yaml:"sharding" help:"What several ranks share, and how."`
 	Device    string        `yaml:"device" default:"auto" enum:"auto,cpu,cuda,sim" help:"What computes: the cpu; cuda, an NVIDIA GPU for each rank, its node's by the rank's place on it; or sim, simulated GPUs, which are for tests and only in a program that was built with them (go build -tags sim). auto takes GPUs where every rank's machine has one for it, CPUs where none has, and refuses a mixture."`
-	Graphs    string        `yaml:"graphs" default:"auto" enum:"auto,on,off" help:"Hand a GPU the operations between two waits as one CUDA graph, which costs the host less than one by one; auto does."`
+	Graphs    string        `yaml:"graphs" default:"auto" enum:"auto,on,off" help:"Hand a GPU the operations between two waits as one CUDA graph, which costs the host less than one by one; auto does so on GPUs, and on refuses to compute on anything else."`
 	NCCL      nccl.Settings `yaml:"nccl" help:"How ranks on GPUs reach each other, which they do by NVIDIA's NCCL."`
 	Transport string        `yaml:"transport" default:"auto" enum:"auto,shared,tcp" help:"How ranks of one node reach each other on CPUs: by shared memory or over TCP; auto shares memory where the system has it, which is Linux. Ranks of different nodes always use TCP."`
 	Threads   int           `yaml:"threads" default:"0" min:"0" max:"1024" help:"Threads of each rank that compute; 0 divides all cores that the process may use among the ranks. The number changes no result."`

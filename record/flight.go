@@ -138,7 +138,7 @@ func (f *Flight) At() string {
 	}
 	switch {
 	case best == nil && f.Unseen:
-		return "at what its device does not show"
+		return "where its GPU stood is not known"
 	case best == nil:
 		return f.idle()
 	}

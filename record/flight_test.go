@@ -240,7 +240,7 @@ func TestOfADeviceThatDoesNotShowWhatItIsAtNothingIsMadeUp(t *testing.T) {
 	f := &Flight{Rank: 0, World: 1, Steps: 4, Reason: "the device is lost", Unseen: true, Streams: []FlightStream{
 		flightStream("set-up", flown("all-gather of block 2", "gather within", 7, FlightDone, 1, 2)),
 	}}
-	if got := f.At(); got != "at what its device does not show" {
+	if got := f.At(); got != "where its GPU stood is not known" {
 		t.Errorf("it stood %q", got)
 	}
 	const want = "rank 0, after step 4: the device is lost\nWhat GPUs were at is not to be seen; where it is known, the reason names it.\n"

@@ -86,10 +86,21 @@ func agreeOn(ctx context.Context, x exchanger, s config.Scaling, mine machine) (
 // agreementOf is what ranks on these machines come to.
 func agreementOf(s config.Scaling, all []machine) (a agreement, err error) {
 	a.isa = s.ISA
-	if a.device, a.notes, err = commonDevice(s.Device, all); err == nil && a.device == cpuDevice {
+	if a.device, a.notes, err = commonDevice(s.Device, all); err == nil {
+		err = graphsOn(s, a.device)
+	}
+	if err == nil && a.device == cpuDevice {
 		a.isa, err = commonISA(s.ISA, all)
 	}
 	return a, err
+}
+
+// graphsOn refuses graphs that are asked for where there can be none.
+func graphsOn(s config.Scaling, kind string) error {
+	if s.Graphs == "on" && kind == cpuDevice {
+		return asUser(fmt.Errorf("scaling.graphs: on, and the CPU that computes has no graphs; auto makes them where GPUs compute"))
+	}
+	return nil
 }
 
 // commonDevice returns what ranks on these machines compute on, and what of it a
