@@ -1,8 +1,10 @@
 package kernels
 
 import (
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +41,9 @@ func fartherBack(i int) int {
 	return i / 63 * 63
 }
 
+// anywhere lets each row see back to a place of its own.
+func anywhere(i int) int { return int(uint32(i) * 2654435761 >> 8 % uint32(i+1)) }
+
 // attentionShapes are where tiles of 64 and blocks of 128 rows end, begin, or
 // are passed over.
 var attentionShapes = map[string]attentionShape{
@@ -60,6 +65,8 @@ var attentionShapes = map[string]attentionShape{
 	"more tiles than together, head 128":         {device.BF16, 1, 38*64 + 1, 1, 1, 128, fartherBack},
 	"rows that see far back":                     {device.BF16, 1, 200, 1, 1, 64, farBack},
 	"rows that see far back, head 128":           {device.BF16, 1, 200, 1, 1, 128, farBack},
+	"starts at all places of tiles":              {device.BF16, 1, 300, 1, 1, 64, anywhere},
+	"starts at all places, head 128":             {device.BF16, 1, 300, 1, 1, 128, anywhere},
 	"a group in uneven parts":                    {device.BF16, 4, 70, 7, 1, 64, documentsOf(41)},
 	"a group in parts, head 128":                 {device.BF16, 2, 66, 6, 1, 128, documentsOf(33)},
 	"work enough without parts":                  {device.BF16, 64, 2, 4, 2, 64, one},
@@ -89,7 +96,8 @@ func (s attentionShape) operations(m optest.Memory) (*device.Attention, *device.
 }
 
 func TestAttentionIsRightWhereTilesEndAndDocumentsBegin(t *testing.T) {
-	for name, s := range attentionShapes {
+	for _, name := range slices.Sorted(maps.Keys(attentionShapes)) {
+		s := attentionShapes[name]
 		t.Run(name, func(t *testing.T) {
 			rng := optest.Rand(t)
 			memory := optest.NewMemory(t, rng)

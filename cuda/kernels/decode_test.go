@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/gofsdp/gofsdp/device"
@@ -8,7 +10,7 @@ import (
 )
 
 func TestDecodingIsRightInShortAndLongCaches(t *testing.T) {
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		typ                           device.DType
 		seqLen, cacheLen, heads, size int
 		cached                        []int
@@ -20,7 +22,9 @@ func TestDecodingIsRightInShortAndLongCaches(t *testing.T) {
 		"a cache that has room for some rows":   {device.BF16, 5, 20, 2, 64, []int{17, 20, 1}},
 		"fp32, a long cache":                    {device.F32, 1, 99, 7, 64, []int{98, 15}},
 		"fp32, a cache with room for some rows": {device.F32, 3, 11, 2, 128, []int{9, 11}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		c := cases[name]
 		t.Run(name, func(t *testing.T) {
 			rng := optest.Rand(t)
 			memory := optest.NewMemory(t, rng)

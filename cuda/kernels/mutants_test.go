@@ -108,12 +108,12 @@ var verifying = []func(*testing.T){
 	TestNormsOfRowsOfAnyWidthAreRight, TestWeightsOfNormsAreSummedOverManyRows, TestGradientsOfTheHeadsWeightsAreSummedInParts,
 	TestElementwiseOperationsEndAtAnyElement, TestEmbeddingsOfAnyWidthAreCopied,
 	TestSumsLossAndUpdateHoldAtTheirEdges, TestAParameterAtTheEndOfItsRangeIsCopiedAsTheReferenceDoes, TestSumsOfSquaresEndAtAnyElement,
-	TestSumsOfSquaresHaveTheBitsOfAChain,
+	TestSumsOfSquaresHaveTheBitsOfAChain, TestAttentionRoundsResultsToNearest, TestGradientsOfLogitsAreRoundedToNearest,
 }
 
 var (
 	testFunction = regexp.MustCompile(`(?ms)^func (Test\w+)\(t \*testing\.T\) \{$(.*?)^\}$`)
-	verification = regexp.MustCompile(`\b(verify|verifyCopies|stops|recorder)\(`)
+	verification = regexp.MustCompile(`\b(verify|verifyCopies|stops|recorder|roundsToNearest|verifyWithin)\(`)
 )
 
 func TestMutantsAreTriedOnAllThatIsVerified(t *testing.T) {

@@ -13,10 +13,14 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, dim := range []int{201, 600, 896, 1033, 2048, 4096, 4100, 8192, 8200, 8201, 17000} {
-			rows, n := 3, 3*dim
+		for _, dim := range []int{201, 600, 896, 1024, 1033, 2048, 4096, 4100, 8192, 8200, 8201, 17000} {
+			rows := 3
+			if dim == 1024 { // all that a warp keeps: enough to see how each part of it is rounded
+				rows = 9
+			}
+			n := rows * dim
 			f := &device.AddRMSNorm{
-				X: memory.Normal(typ, n, 0, 1), Residual: memory.Normal(typ, n, 0, 1), Weight: memory.Normal(typ, dim, 1, 0.2),
+				X: memory.Normal(typ, n, 0, 1), Residual: memory.Normal(typ, n, 0, 1), Weight: memory.Gains(typ, dim),
 				Sum: memory.Blank(typ, n), Out: memory.Blank(typ, n), RStd: memory.Blank(device.F32, rows), Rows: rows, Dim: dim, Eps: 1e-6,
 			}
 			alone := *f
@@ -42,10 +46,10 @@ func TestWeightsOfNormsAreSummedOverManyRows(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, dim := range []int{24, 5} {
-			const rows = 1100
+		for _, c := range [][2]int{{1100, 24}, {1100, 5}, {800, 24}, {200, 5}, {100, 5}} { // of the last, four for a thread
+			rows, dim := c[0], c[1]
 			b := &device.AddRMSNormBackward{
-				DOut: memory.Normal(typ, rows*dim, 0, 1), Sum: memory.Normal(typ, rows*dim, 0, 1), Weight: memory.Normal(typ, dim, 1, 0.2),
+				DOut: memory.Normal(typ, rows*dim, 0, 1), Sum: memory.Normal(typ, rows*dim, 0, 1), Weight: memory.Gains(typ, dim),
 				RStd: memory.Normal(device.F32, rows, 1, 0.1), DX: memory.Blank(typ, rows*dim), DWeight: memory.Normal(typ, dim, 0, 1),
 				Rows: rows, Dim: dim, Accumulate: true,
 			}

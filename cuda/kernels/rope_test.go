@@ -21,7 +21,7 @@ func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 		q, k, stat := rows*heads*size, rows*kvHeads*size, device.F32
 		o := &device.QKNormRoPEBackward{
 			DQOut: memory.Normal(typ, q, 0, 1), DKOut: memory.Normal(typ, k, 0, 1), Q: memory.Normal(typ, q, 0, 1), K: memory.Normal(typ, k, 0, 1),
-			QWeight: memory.Normal(typ, size, 1, 0.2), KWeight: memory.Normal(typ, size, 1, 0.2),
+			QWeight: memory.Gains(typ, size), KWeight: memory.Gains(typ, size),
 			QRStd: memory.Normal(stat, rows*heads, 1, 0.1), KRStd: memory.Normal(stat, rows*kvHeads, 1, 0.1),
 			Pos:   memory.Ints(rows, func(i int) int { return i % positions }),
 			Cos:   memory.Floats(stat, positions*size/2, func(i int) float64 { return math.Cos(float64(i)) }),

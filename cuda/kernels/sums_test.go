@@ -3,7 +3,9 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,7 +181,9 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 func TestSumsLossAndUpdateHoldAtTheirEdges(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
-	for name, op := range edges(memory, func(int) float64 { return rng.NormFloat64() }) {
+	ops := edges(memory, func(int) float64 { return rng.NormFloat64() })
+	for _, name := range slices.Sorted(maps.Keys(ops)) {
+		op := ops[name]
 		if err := op.Check(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -225,7 +229,7 @@ func TestSumsOfSquaresHaveTheBitsOfAChain(t *testing.T) {
 		}
 	}
 	halves := [][]float64{{8, 8}, {16, 8, 8}, {16}, {16, 1}, {8, 8, 1}, {}, {16, 16, 8, 8}, {8}}
-	for name, c := range map[string]*device.SumSquares{
+	chains := map[string]*device.SumSquares{
 		"ones":                      sums(600, func(int) []float64 { return []float64{1} }),
 		"zeros, then ones":          sums(600, func(b int) []float64 { return []float64{float64(b / 500)} }),
 		"halves of a step":          sums(700, first(0x1p30, func() []float64 { return halves[rng.IntN(len(halves))] })), // a step is 256
@@ -252,8 +256,9 @@ func TestSumsOfSquaresHaveTheBitsOfAChain(t *testing.T) {
 			}
 			return []float64{1}
 		}),
-	} {
-		if err := verify(memory, rng, c, schedules[0]); err != nil {
+	}
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		if err := verify(memory, rng, chains[name], schedules[0]); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

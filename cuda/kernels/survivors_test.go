@@ -33,11 +33,6 @@ var survivors = []survivor{
 		"a row is in its sequence, so the loop begins: what asks before the first turn is never equal",
 	},
 	{
-		"attention.cuh", "= two_bf16(",
-		[]mutate.Kind{mutate.RoundingChanged},
-		"the contract lets probabilities be rounded to bf16, so their roundings, and in small cases those of results, are within bounds",
-	},
-	{
 		"attention_backward.cu", "if (__any_sync(0xffffffffu, one || other)) bits |= 1u << b;",
 		[]mutate.Kind{mutate.ImmediateChanged, mutate.PredicateLost},
 		"a tile too many is looked at, and all of it is masked",
@@ -45,6 +40,21 @@ var survivors = []survivor{
 	{
 		"attention_backward.cu", "next();                                        // the keys' own queries are always there", arithmetic,
 		"the first tile is always there, so that the loop within is never entered at this call",
+	},
+	{
+		"adamw.cu", "return from_float<bf16>(x);",
+		[]mutate.Kind{mutate.RoundingChanged},
+		"it rounds what is not finite",
+	},
+	{
+		"attention.cuh", "bool hides(int i, int key)",
+		[]mutate.Kind{mutate.ComparisonMoved},
+		"a row is its own key in one of four or eight places of a tile only, in others it never is",
+	},
+	{
+		"norm.cu", "if (a.wide)",
+		[]mutate.Kind{mutate.ComparisonMoved, mutate.PredicateLost, mutate.PredicateNegated},
+		"in fp32 both ways are the same",
 	},
 	{
 		"common.cuh", "if (vector && first + i64(blockDim.x) * N <= n) {",
@@ -55,11 +65,6 @@ var survivors = []survivor{
 		"decode.cu", "if (score[u] > most) {",
 		[]mutate.Kind{mutate.ComparisonMoved},
 		"a score that is the largest so far is the same in both branches: the power of nothing is 1",
-	},
-	{
-		"decode.cu", "if (team == 0) store(to, here + lane, out);",
-		[]mutate.Kind{mutate.RoundingChanged},
-		"it stores zeros",
 	},
 	{
 		"decode.cu", "t = i / a.across, s = t / a.seq_len;", arithmetic,
@@ -79,11 +84,6 @@ var survivors = []survivor{
 		"the compiler writes this loop out by four, and it has three turns at most",
 	},
 	{
-		"headloss.cu", "store(x, i, zeros);",
-		[]mutate.Kind{mutate.RoundingChanged},
-		"it stores zeros",
-	},
-	{
 		"norm.cu", "if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;",
 		[]mutate.Kind{mutate.ImmediateChanged},
 		"all lanes have the sum that one of them stores",
@@ -92,11 +92,6 @@ var survivors = []survivor{
 		"rope.cu", "if (head.active && lane == 0)",
 		[]mutate.Kind{mutate.ImmediateChanged},
 		"all lanes have the number that one of them stores",
-	},
-	{
-		"norm.cu", "store(static_cast<T *>(a.sum), i, x);",
-		[]mutate.Kind{mutate.RoundingChanged},
-		"what is stored has been rounded already, in the line before",
 	},
 	{
 		"reduce.cu", "to[k] = i * N + k < n ? to_float(p[i * N + k]) : 0.0f;", arithmetic,

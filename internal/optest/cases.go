@@ -100,7 +100,7 @@ func (g generator) biasBackward() device.Op {
 func (g generator) norm() *device.AddRMSNorm {
 	o := &device.AddRMSNorm{Rows: g.between(1, 70), Dim: g.oneOf(1, g.between(1, 150), g.between(1, 150), 1536), Eps: 1e-6}
 	n := o.Rows * o.Dim
-	o.X, o.Weight = g.normal(n), g.Normal(g.typ, o.Dim, 1, 0.2)
+	o.X, o.Weight = g.normal(n), g.Gains(g.typ, o.Dim)
 	o.Out, o.RStd = g.out(n), g.Blank(g.stat, o.Rows)
 	if g.coin() {
 		o.Residual = g.normal(n)
@@ -146,7 +146,7 @@ func (g generator) rope() *device.QKNormRoPE {
 	o.Sin = g.Floats(g.stat, o.Positions*half, func(i int) float64 { return math.Sin(angle(i/half, i%half, half)) })
 	o.QOut, o.KOut = g.out(q*o.HeadSize), g.out(k*o.HeadSize)
 	if g.coin() {
-		o.QWeight, o.KWeight = g.Normal(g.typ, o.HeadSize, 1, 0.2), g.Normal(g.typ, o.HeadSize, 1, 0.2)
+		o.QWeight, o.KWeight = g.Gains(g.typ, o.HeadSize), g.Gains(g.typ, o.HeadSize)
 		o.QRStd, o.KRStd = g.Blank(g.stat, q), g.Blank(g.stat, k)
 	}
 	return o

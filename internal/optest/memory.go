@@ -93,6 +93,11 @@ func (m Memory) Normal(typ device.DType, n int, mean, deviation float64) device.
 	return m.Floats(typ, n, func(int) float64 { return mean + deviation*m.rng.NormFloat64() })
 }
 
+// Gains returns weights of norms: about 1 or about −1.
+func (m Memory) Gains(typ device.DType, n int) device.Tensor {
+	return m.Floats(typ, n, func(int) float64 { return (1 + 0.2*m.rng.NormFloat64()) * float64(1-2*m.rng.IntN(2)) })
+}
+
 // Floats returns f of each index, rounded to typ.
 func (m Memory) Floats(typ device.DType, n int, f func(i int) float64) device.Tensor {
 	t := m.Blank(typ, n)

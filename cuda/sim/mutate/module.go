@@ -92,6 +92,13 @@ func (m *Module) Mutants() []Mutant {
 		ordinals := map[Kind]int{}
 		var source []Place
 		callers := map[string]string{} // of places, the latest
+		var code []instruction
+		for _, line := range m.lines[k.first:k.end] {
+			if in, ok := parse(line); ok {
+				code = append(code, in)
+			}
+		}
+		flow := flowOf(code)
 		for i := k.first; i < k.end; i++ {
 			if l := locLine.FindStringSubmatch(m.lines[i]); l != nil {
 				callers[l[1]] = l[2]
@@ -104,6 +111,9 @@ func (m *Module) Mutants() []Mutant {
 				continue
 			}
 			for _, c := range changes(in) {
+				if flow.same(in, c) {
+					continue
+				}
 				all = append(all, Mutant{
 					Module: m.name, Kernel: k.name, Kind: c.kind, Ordinal: ordinals[c.kind], Line: i + 1, Source: source,
 					Before: in.String(), After: c.after,

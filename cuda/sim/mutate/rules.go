@@ -91,9 +91,9 @@ func changes(in instruction) []change {
 			add(ShuffleChanged, in.with(2, fmt.Sprint(to)))
 			break
 		}
-		// Where lane 0 alone needs the result, down is as good as bfly.
+		// Where lane 0 alone needs the result, down is as good as bfly, and bfly as idx.
 		to := in
-		to.op = strings.NewReplacer(".bfly.", ".up.", ".up.", ".down.", ".down.", ".up.", ".idx.", ".bfly.").Replace(in.op)
+		to.op = strings.NewReplacer(".bfly.", ".up.", ".up.", ".down.", ".down.", ".up.", ".idx.", ".up.").Replace(in.op)
 		add(ShuffleChanged, to)
 	case in.is("shl", "shr"):
 		n, ok := immediate(in.args[2])
