@@ -125,6 +125,9 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		add("EmbedBackward of two tokens far from each other", embedBackwardOf(m, typ, to, 1100, 3*pack, 1100, func(i int) int {
 			return min(i, 1026) % 1025
 		}))
+		for _, n := range []int{257, 513, 769} { // a thread of a block looks back at rows that are 256 from each other
+			add(fmt.Sprintf("EmbedBackward of a token that comes back after %d rows", n), embedBackwardOf(m, typ, to, n+1, pack, n, every(n)))
+		}
 		add("EmbedBackward of one token, three rows more than at once", embedBackwardOf(m, typ, to, 7, 2*pack, 3, func(int) int { return 1 }))
 		add("EmbedBackward of tokens that come twice", embedBackwardOf(m, typ, to, 1300, pack, 650, func(i int) int {
 			if i >= 650 {
