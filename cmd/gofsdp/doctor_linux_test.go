@@ -4,11 +4,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,40 +12,10 @@ import (
 	"github.com/gofsdp/gofsdp/doctor"
 )
 
-// What the driver of package cuda's tests is told: the first numbers of its control file.
-type driverControl struct{ Version, Init, Devices, Major int32 }
-
-// controlSize is more than what it maps.
-const controlSize = 2 << 20
-
 // TestTheDoctorTellsOfDrivers asks the program on machines whose driver is that of package cuda's tests.
 func TestTheDoctorTellsOfDrivers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles C")
-	}
-	dir := t.TempDir()
-	compile := func(name, source string, arguments ...string) string {
-		t.Helper()
-		out := filepath.Join(dir, name)
-		cc := strings.Fields(os.Getenv("CC"))
-		if len(cc) == 0 {
-			cc = []string{"cc"}
-		}
-		cmd := append(cc, "-shared", "-fPIC", "-pthread", "-I../../cuda", "-o", out, "../../cuda/testdata/"+source)
-		if text, err := exec.Command(cmd[0], append(cmd[1:], arguments...)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-		return out
-	}
-	driver := compile("libcuda.so.535.161.08", "driver/driver.c")
-	blas := compile("libcublas.so.13", "libraries/version.c", "-DPROPERTY=cublasGetProperty", "-DMAJOR=13")
-	compile("libcublasLt.so.13", "libraries/version.c", "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13")
-	nccl := compile("libnccl.so.2", "libraries/version.c", "-DNCCL=22907")
-	root := t.TempDir()
-	t.Setenv(cuda.OverrideDriver, driver)
-	t.Setenv(cuda.OverrideBLAS, blas)
-	t.Setenv(cuda.OverrideNCCL, nccl)
-
+	there, root := newTestDriver(t), t.TempDir()
+	driver, nccl := there.driver, there.nccl
 	for name, c := range map[string]struct {
 		is   driverControl
 		env  map[string]string
@@ -128,22 +94,7 @@ func TestTheDoctorTellsOfDrivers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var control bytes.Buffer
-			if err := binary.Write(&control, binary.LittleEndian, c.is); err != nil {
-				t.Fatal(err)
-			}
-			control.Write(make([]byte, controlSize-control.Len()))
-			// The library has the file mapped, so it stays the same one.
-			f, err := os.OpenFile(driver+".control", os.O_CREATE|os.O_WRONLY, 0o644)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.Write(control.Bytes()); err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			there.is(t, c.is)
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}

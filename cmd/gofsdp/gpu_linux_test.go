@@ -4,10 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,31 +13,7 @@ import (
 // TestWhatARunOnGPUsLacksIsNamedWithTheRemedy starts runs on machines whose driver
 // is that of package cuda's tests.
 func TestWhatARunOnGPUsLacksIsNamedWithTheRemedy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it compiles C")
-	}
-	dir := t.TempDir()
-	compile := func(name, source string, arguments ...string) string {
-		t.Helper()
-		out := filepath.Join(dir, name)
-		cc := strings.Fields(os.Getenv("CC"))
-		if len(cc) == 0 {
-			cc = []string{"cc"}
-		}
-		cmd := append(cc, "-shared", "-fPIC", "-pthread", "-I../../cuda", "-o", out, "../../cuda/testdata/"+source)
-		if text, err := exec.Command(cmd[0], append(cmd[1:], arguments...)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-		return out
-	}
-	driver := compile("libcuda.so.535.161.08", "driver/driver.c")
-	blas := compile("libcublas.so.13", "libraries/version.c", "-DPROPERTY=cublasGetProperty", "-DMAJOR=13")
-	compile("libcublasLt.so.13", "libraries/version.c", "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13")
-	nccl := compile("libnccl.so.2", "libraries/version.c", "-DNCCL=22907")
-	t.Setenv(cuda.OverrideDriver, driver)
-	t.Setenv(cuda.OverrideBLAS, blas)
-	t.Setenv(cuda.OverrideNCCL, nccl)
-
+	there := newTestDriver(t)
 	for name, c := range map[string]struct {
 		is   driverControl
 		env  map[string]string
@@ -82,26 +54,11 @@ func TestWhatARunOnGPUsLacksIsNamedWithTheRemedy(t *testing.T) {
 			driverControl{12040, 0, 2, 8},
 			nil,
 			[]string{"--ranks", "2"},
-			[]string{"libnccl.so.2 (" + nccl + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"},
+			[]string{"libnccl.so.2 (" + there.nccl + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var control bytes.Buffer
-			if err := binary.Write(&control, binary.LittleEndian, c.is); err != nil {
-				t.Fatal(err)
-			}
-			control.Write(make([]byte, controlSize-control.Len()))
-			// The library has the file mapped, so it stays the same one.
-			f, err := os.OpenFile(driver+".control", os.O_CREATE|os.O_WRONLY, 0o644)
-			if err == nil {
-				_, err = f.Write(control.Bytes())
-			}
-			if err == nil {
-				err = f.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			there.is(t, c.is)
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}

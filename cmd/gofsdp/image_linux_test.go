@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -196,11 +195,8 @@ func (m *image) driver(folder, file string, is driverControl) {
 		m.must(os.Symlink(file, m.root+folder+"/libcuda.so.1"))
 		m.index()
 	}
-	var control bytes.Buffer
-	m.must(binary.Write(&control, binary.LittleEndian, is))
-	control.Write(make([]byte, controlSize-control.Len()))
 	for _, name := range []string{file, "libcuda.so.1"} { // it looks beside the name that it was opened by
-		m.must(os.WriteFile(m.root+folder+"/"+name+".control", control.Bytes(), 0o644))
+		m.must(os.WriteFile(m.root+folder+"/"+name+".control", is.file(), 0o644))
 	}
 }
 
