@@ -54,6 +54,13 @@ func (p *Plan) Bytes() (sum int64) {
 	return sum
 }
 
+// Apart returns what the arenas take of the device's memory and of the host's,
+// where those are two.
+func (p *Plan) Apart() (own, host int64) {
+	host = p.Arenas[device.Pinned].Bytes
+	return p.Bytes() - host, host
+}
+
 // life is a buffer that does not last, and the steps in which it is in use,
 // counted over all programs one after the other.
 type life struct {

@@ -53,7 +53,8 @@ func memory(ctx context.Context, c *check) error {
 	}
 	row("the first communicator", "measured", each.firstComm)
 	row("the second communicator", "measured", each.comm)
-	row("the plan's arenas for "+shape.Model, "planned", onGPU(plan))
+	arenas, _ := plan.Apart()
+	row("the plan's arenas for "+shape.Model, "planned", arenas)
 	used, byNVML, err := c.inUse(ctx, library, plan)
 	if err != nil {
 		return err

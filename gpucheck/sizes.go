@@ -88,20 +88,18 @@ func (s Shape) fit(memory int64) (sequences int, plan *fsdp.Plan, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	var own int64
 	for _, sequences = range s.Sequences {
 		if plan, err = fsdp.NewPlan(s.options(src.Config, sequences)); err != nil {
 			return 0, nil, err
 		}
-		if float64(onGPU(plan)) <= mostOfMemory*float64(memory) {
+		if own, _ = plan.Apart(); float64(own) <= mostOfMemory*float64(memory) {
 			return sequences, plan, nil
 		}
 	}
 	return 0, nil, lacks("training %s with %s takes %s, and the GPU has %s, of which %.0f %% are used here at most",
-		s.Model, train.Number(sequences, "sequence"), train.Bytes(onGPU(plan)), train.Bytes(memory), 100*mostOfMemory)
+		s.Model, train.Number(sequences, "sequence"), train.Bytes(own), train.Bytes(memory), 100*mostOfMemory)
 }
-
-// onGPU is what a plan takes of a GPU's memory.
-func onGPU(p *fsdp.Plan) int64 { return p.Bytes() - p.Arenas[device.Pinned].Bytes }
 
 // densePeak returns the bf16 FLOP/s without sparsity that NVIDIA's data sheets give for a GPU of that name;
 // 0 where none is known here. Names are those of nvidia-smi.

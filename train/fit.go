@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gofsdp/gofsdp/device"
@@ -22,21 +23,13 @@ type Apart struct {
 // Needs returns the bytes that a rank takes of its device's memory and of the
 // host's.
 func (a *Apart) Needs(p *fsdp.Plan) (own, host int64) {
-	pinned := p.Arenas[device.Pinned].Bytes
-	return p.Bytes() - pinned + a.Besides, pinned + a.Process
+	own, host = p.Apart()
+	return own + a.Besides, host + a.Process
 }
 
-// Supports returns an error where a device cannot do an operation of a plan.
-func (a *Apart) Supports(p *fsdp.Plan) error {
-	for _, prog := range p.Programs() {
-		for _, s := range prog.Steps {
-			if err := a.Lacks(s.Op); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+// Supports returns an error where a device cannot do an operation of a plan: what
+// Lacks says of it, without its place in the plan, which no user can change.
+func (a *Apart) Supports(p *fsdp.Plan) error { return errors.Unwrap(p.Limits(a.Lacks)) }
 
 // Check returns an error where a rank's device cannot run its plan, by its
 // operations or by its memory, or where the host's memory does not hold what all

@@ -3,11 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/gofsdp/gofsdp/collective"
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cpu"
 	"github.com/gofsdp/gofsdp/cuda"
-	"github.com/gofsdp/gofsdp/cuda/kernels"
 	"github.com/gofsdp/gofsdp/device"
 	"github.com/gofsdp/gofsdp/fsdp"
 	"github.com/gofsdp/gofsdp/train"
@@ -123,11 +121,7 @@ func hostMemory() int64 {
 
 // noKernel says why GPUs cannot do an operation of a plan.
 func noKernel(op device.Op) error {
-	switch op.(type) {
-	case *device.MatMul, collective.Op: // which are cuBLAS's and NCCL's
-		return nil
-	}
-	if _, err := kernels.Lower(op); err != nil {
+	if err := cuda.Runs(op); err != nil {
 		return fmt.Errorf("%w; take a model that fits, or compute on the CPU by scaling.device: cpu", err)
 	}
 	return nil
