@@ -192,23 +192,32 @@ func socketsOf(pid int) (list []socket) {
 	return list
 }
 
-// borrowed calls f with a socket of another process.
-func borrowed(t *testing.T, pid, fd int, f func(fd int)) {
+// borrowed returns the sockets of another process that are in a state, for the caller to use and close: all of
+// them before anything is done to one, for that may make the process close the others.
+func borrowed(t *testing.T, pid int, state string) (fds []int) {
 	t.Helper()
 	p, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		t.Skip("this system does not open processes: ", err)
 	}
 	defer unix.Close(p)
-	ours, err := unix.PidfdGetfd(p, fd, 0)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		t.Skip("this system does not lend the files of a child: ", err)
+	for _, s := range socketsOf(pid) {
+		if s.state != state {
+			continue
+		}
+		ours, err := unix.PidfdGetfd(p, s.fd, 0)
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+			t.Skip("this system does not lend the files of a child: ", err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, ours)
 	}
-	if err != nil {
-		t.Fatal(err)
+	if len(fds) == 0 {
+		t.Fatalf("process %d has no socket in state %s", pid, state)
 	}
-	defer unix.Close(ours)
-	f(ours)
+	return fds
 }
 
 func TestOverTCPWhatHappensToALinkEndsTheRunWithAReasonThatNamesTheCollective(t *testing.T) {
@@ -238,10 +247,9 @@ func TestOverTCPWhatHappensToALinkEndsTheRunWithAReasonThatNamesTheCollective(t 
 				s := begin(t, []string{mark}, append(slices.Clone(args), "--set", "run.processes.deadline="+x.deadline)...)
 				s.until("step ")
 				pid := processesOf(t, mark, "rank")[1]
-				for _, link := range socketsOf(pid) {
-					if link.state == established {
-						borrowed(t, pid, link.fd, x.do)
-					}
+				for _, fd := range borrowed(t, pid, established) {
+					x.do(fd)
+					unix.Close(fd)
 				}
 				s.failed(x.code, x.want)
 			})
