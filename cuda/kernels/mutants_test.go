@@ -25,7 +25,7 @@ import (
 )
 
 // The tests of this package, tried: each mutant of the committed PTX is run on the operations that they verify,
-// and has to be found by wrong numbers, a fault, or a race.
+// and has to be found by wrong numbers, a fault, a race, or more or less work than the kernel's.
 
 const (
 	// mutantsVariable says how many mutants are tried, spread over kernels and kinds; or which part of them; or all.
@@ -42,11 +42,13 @@ type trial struct {
 	number uint64
 	asked  func(got, want device.Op) error // nil: to be within bounds
 	traps  bool                            // it must
+	counts bool                            // what it executes is known: it is always the same operation
 	once   sync.Once
 	want   device.Op
 	bounds optest.Bounds
-	limit  int64 // instructions of a warp: no warp of the right kernels has more than all have together
-	err    error // of the right kernels
+	work   ptx.Stats // of the right kernels
+	limit  int64     // instructions of a warp: no warp of the right kernels has more than all have together
+	err    error     // of the right kernels
 }
 
 // copyOf returns a copy of the operation that lies like it: at addresses for 16 bytes or not.
@@ -70,10 +72,9 @@ func (t *trial) prepare(tb testing.TB) error {
 			t.want = m.Clone(t.op)
 			t.want.Reference()
 		}
-		var s ptx.Stats
 		got := t.copyOf(m)
-		t.err = t.judge(got, execute(got, ptx.Launch{Workers: 1, Limit: 1 << 22, Stats: &s}, interpreted))
-		t.limit = s.Instructions + 1000
+		t.err = t.judge(got, execute(got, ptx.Launch{Workers: 1, Limit: 1 << 22, Stats: &t.work}, interpreted))
+		t.limit = t.work.Instructions + 1000
 	})
 	return t.err
 }
@@ -141,8 +142,8 @@ func TestMutantsAreTriedOnAllThatIsVerified(t *testing.T) {
 	}
 }
 
-// trialsOf returns what the tests verify, by kernel, the cheap ones first.
-func trialsOf(t *testing.T) map[string][]*trial {
+// verified returns the operations that tests verify: always the same ones of a pass.
+func verified(t *testing.T, pass int) []*trial {
 	memory := optest.NewMemory(t, nil)
 	var all []*trial
 	recorder = func(op device.Op, asked func(got, want device.Op) error) {
@@ -151,12 +152,21 @@ func trialsOf(t *testing.T) map[string][]*trial {
 		all = append(all, &trial{op: c.copyOf(memory), asked: asked, traps: traps, number: uint64(len(all))})
 	}
 	defer func() { recorder = nil }()
-	for range 2 { // random cases twice
-		for _, test := range verifying {
-			t.Setenv(optest.SeedVariable, strconv.Itoa(len(all)))
-			t.Run("recorded", test)
-		}
+	for i, test := range verifying {
+		t.Setenv(optest.SeedVariable, strconv.Itoa(len(verifying)*pass+i))
+		t.Run("recorded", test)
 	}
+	return all
+}
+
+// trialsOf returns what the tests verify, by kernel, the cheap ones first. Random operations are there twice, and
+// once it is known what they execute.
+func trialsOf(t *testing.T) map[string][]*trial {
+	all := verified(t, counted)
+	for _, c := range all {
+		c.counts = !c.traps
+	}
+	all = append(all, verified(t, counted+1)...)
 	cost := func(t *trial) int64 { c := t.op.Cost(); return c.FLOPs + c.Bytes }
 	slices.SortStableFunc(all, func(a, b *trial) int { return cmp.Compare(cost(a), cost(b)) })
 	by := map[string][]*trial{}
@@ -187,6 +197,9 @@ type hunter struct {
 // errNoProgram is that of a mutant that the interpreter refuses: a rule made something that is no PTX.
 var errNoProgram = errors.New("no program")
 
+// errWork is that of a mutant whose numbers are right and whose work is another: the table of what kernels do shows it.
+var errWork = errors.New("it does not do the kernel's work")
+
 // find returns how a mutant shows, nil if it does not.
 func (h *hunter) find(x mutate.Mutant) error {
 	module, err := ptx.Parse(x.Module, h.modules[x.Module].With(x))
@@ -216,8 +229,13 @@ func (h *hunter) find(x mutate.Mutant) error {
 			} else {
 				restore(got, c.op)
 			}
-			how.Workers, how.Limit = 1, c.limit
-			if err := c.judge(got, execute(got, how, find)); err != nil {
+			var work ptx.Stats
+			how.Workers, how.Limit, how.Stats = 1, c.limit, &work
+			err := c.judge(got, execute(got, how, find))
+			if err == nil && c.counts && how.Order == ptx.Forward && work != c.work {
+				err = errWork
+			}
+			if err != nil {
 				return fmt.Errorf("%s: %w", device.Format(c.op), err)
 			}
 		}
@@ -281,12 +299,16 @@ func TestMutantsOfTheKernelsAreFound(t *testing.T) {
 func report(t *testing.T, sources sources, mutants []mutate.Mutant, found []error) {
 	kernels, kinds := &tally{}, &tally{}
 	var survivors []mutate.Mutant
+	byWork := 0
 	for i, x := range mutants {
 		if errors.Is(found[i], errNoProgram) {
 			t.Errorf("%v: %v", x, found[i])
 		}
 		kernels.add(x.Kernel, found[i] != nil)
 		kinds.add(string(x.Kind), found[i] != nil)
+		if errors.Is(found[i], errWork) {
+			byWork++
+		}
 		if found[i] == nil {
 			survivors = append(survivors, x)
 		}
@@ -298,7 +320,7 @@ func report(t *testing.T, sources sources, mutants []mutate.Mutant, found []erro
 	t.Logf("by kind:\n%v", kinds)
 	explain(t, sources, survivors, os.Getenv(mutantsVariable) == "all" && os.Getenv(familiesVariable) == "")
 	left, all := len(survivors), len(mutants)
-	t.Logf("%d mutants, %d found: %.2f %%", all, all-left, 100*float64(all-left)/float64(all))
+	t.Logf("%d mutants, %d found, %d of them by their work alone: %.2f %%", all, all-left, byWork, 100*float64(all-left)/float64(all))
 	if 100*left > allowed*all {
 		t.Errorf("%d of %d mutants are not found; %d of 100 may be", left, all, allowed)
 	}

@@ -102,6 +102,7 @@ type Stats struct {
 	Instructions     int64 // by warps
 	LaneInstructions int64 // by lanes: each instruction times the lanes that executed it
 	Mma              int64 // matrix products, by warps
+	Read, Written    int64 // bytes of global memory, by all lanes; atomic operations count as writes
 }
 
 // Fault is an error of a kernel, found while it ran.

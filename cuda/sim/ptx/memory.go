@@ -157,6 +157,11 @@ func (b *block) whyUnwritten(o, size uint64) string {
 }
 
 func (w *warp) resolveGlobal(m uint32, size uint64, how touch) bool {
+	if n := int64(size) * int64(bits.OnesCount32(m)); how == reads {
+		w.read += n
+	} else {
+		w.written += n
+	}
 	ones := uint64(1)<<size - 1
 	r := w.recent[0]
 	for i := range w.aside64 {

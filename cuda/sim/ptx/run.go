@@ -57,9 +57,7 @@ func (k *Kernel) Run(l Launch, m Memory) error {
 				failed.Store(true)
 			}
 			for _, w := range b.warps {
-				stats[i].Instructions += w.steps
-				stats[i].LaneInstructions += w.laneSteps
-				stats[i].Mma += w.mmas
+				stats[i].add(Stats{w.steps, w.laneSteps, w.mmas, w.read, w.written})
 			}
 		}
 	}
@@ -71,9 +69,7 @@ func (k *Kernel) Run(l Launch, m Memory) error {
 	wg.Wait()
 	if l.Stats != nil {
 		for _, s := range stats {
-			l.Stats.Instructions += s.Instructions
-			l.Stats.LaneInstructions += s.LaneInstructions
-			l.Stats.Mma += s.Mma
+			l.Stats.add(s)
 		}
 	}
 	for _, f := range faults {
@@ -82,6 +78,14 @@ func (k *Kernel) Run(l Launch, m Memory) error {
 		}
 	}
 	return nil
+}
+
+func (s *Stats) add(o Stats) {
+	s.Instructions += o.Instructions
+	s.LaneInstructions += o.LaneInstructions
+	s.Mma += o.Mma
+	s.Read += o.Read
+	s.Written += o.Written
 }
 
 // check refuses a launch that a driver would refuse.

@@ -36,6 +36,7 @@ type warp struct {
 	pc              int32
 	steps           int64
 	laneSteps, mmas int64
+	read, written   int64 // bytes of global memory
 	fault           *Fault
 	async           asyncQueue
 	local           []byte
@@ -53,7 +54,7 @@ func (w *warp) start() {
 	w.done = 0
 	w.meeting = noMeeting
 	w.fault, w.reducing = nil, nil
-	w.steps, w.laneSteps, w.mmas = 0, 0, 0
+	w.steps, w.laneSteps, w.mmas, w.read, w.written = 0, 0, 0, 0, 0
 	w.async.reset()
 }
 

@@ -456,3 +456,25 @@ func TestWrittenBitsAreThoseOfTheBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestBytesOfGlobalMemoryAreCountedByLane(t *testing.T) {
+	k := kernel(t, ".shared .align 16 .b8 s[64];", `mov.u32 %r3, s;
+setp.lt.u32 %p1, %r1, 5;
+ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd1];
+@%p1 ld.global.u16 %h1, [%rd1+16];
+@%p1 st.global.v2.u32 [%rd2], {%r4, %r5};
+@!%p1 atom.global.add.u32 %r8, [%rd2], 1;
+cp.async.cg.shared.global [%r3], [%rd1], 16;
+cp.async.ca.shared.global [%r3+16], [%rd1+8], 4, 2;
+cp.async.ca.shared.global [%r3+32], [%rd1+8], 8, 0;
+cp.async.wait_all;
+st.shared.u32 [%r3+48], %r1;
+ld.shared.u32 %r9, [%r3+48];`)
+	var s Stats
+	if _, err := launch(k, Launch{Stats: &s, Grid: [3]uint32{2, 1, 1}}, make([]byte, 64), 16); err != nil {
+		t.Fatal(err)
+	}
+	if read, written := int64(2*(32*16+5*2+32*16+32*2)), int64(2*(5*8+27*4)); s.Read != read || s.Written != written {
+		t.Errorf("%d bytes read, %d written; want %d and %d", s.Read, s.Written, read, written)
+	}
+}
