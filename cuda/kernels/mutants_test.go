@@ -39,6 +39,7 @@ const (
 // trial is an operation that a test verifies.
 type trial struct {
 	op     device.Op
+	module string // of its kernels
 	number uint64
 	asked  func(got, want device.Op) error // nil: to be within bounds
 	traps  bool                            // it must
@@ -47,6 +48,7 @@ type trial struct {
 	want   device.Op
 	bounds optest.Bounds
 	work   ptx.Stats // of the right kernels
+	covers []bool    // lines of the module
 	limit  int64     // instructions of a warp: no warp of the right kernels has more than all have together
 	err    error     // of the right kernels
 }
@@ -73,7 +75,8 @@ func (t *trial) prepare(tb testing.TB) error {
 			t.want.Reference()
 		}
 		got := t.copyOf(m)
-		t.err = t.judge(got, execute(got, ptx.Launch{Workers: 1, Limit: 1 << 22, Stats: &t.work}, interpreted))
+		t.covers = make([]bool, strings.Count(PTX(t.module), "\n"))
+		t.err = t.judge(got, execute(got, ptx.Launch{Limit: 1 << 22, Stats: &t.work, Covered: t.covers}, interpreted))
 		t.limit = t.work.Instructions + 1000
 	})
 	return t.err
@@ -177,6 +180,12 @@ func trialsOf(t *testing.T) map[string][]*trial {
 		}
 		seen := map[string]bool{}
 		for _, l := range launches {
+			i := slices.IndexFunc(All(), func(k Kernel) bool { return k.Name == l.Kernel })
+			if m := All()[i].Module; c.module == "" {
+				c.module = m
+			} else if c.module != m {
+				t.Fatalf("%s has kernels of %s and of %s", device.Format(c.op), c.module, m)
+			}
 			if !seen[l.Kernel] {
 				by[l.Kernel] = append(by[l.Kernel], c)
 			}
@@ -217,10 +226,14 @@ func (h *hunter) find(x mutate.Mutant) error {
 	case mutate.BarrierDropped, mutate.WarpBarrierDropped, mutate.WaitDropped, mutate.WaitChanged, mutate.CommitDropped:
 		slices.Reverse(schedules)
 	}
+	worked := error(nil) // says that its work is another, where nothing worse shows
 	for _, how := range schedules {
 		for _, c := range h.trials[x.Kernel] {
 			if err := c.prepare(h.t); err != nil {
 				return fmt.Errorf("%w: the kernel itself is wrong: %w", errNoProgram, err)
+			}
+			if !c.covers[x.Line-1] {
+				continue // and its change is nothing
 			}
 			got := h.copies[c]
 			if got == nil {
@@ -232,15 +245,15 @@ func (h *hunter) find(x mutate.Mutant) error {
 			var work ptx.Stats
 			how.Workers, how.Limit, how.Stats = 1, c.limit, &work
 			err := c.judge(got, execute(got, how, find))
-			if err == nil && c.counts && how.Order == ptx.Forward && work != c.work {
-				err = errWork
-			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", device.Format(c.op), err)
 			}
+			if worked == nil && c.counts && how.Order == ptx.Forward && work != c.work {
+				worked = fmt.Errorf("%s: %w", device.Format(c.op), errWork)
+			}
 		}
 	}
-	return nil
+	return worked
 }
 
 func TestMutantsOfTheKernelsAreFound(t *testing.T) {

@@ -95,6 +95,10 @@ type Launch struct {
 	Limit   int64 // the most instructions a warp may execute, against loops that never end; 0: no limit
 
 	Stats *Stats // what is executed is added to it, if it is there
+
+	// Covered, if it is there, has an element for each line of the PTX: of line n that a warp
+	// executes, n-1 is set. Workers is then 1.
+	Covered []bool
 }
 
 // Stats counts what launches executed.

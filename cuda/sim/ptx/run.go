@@ -37,7 +37,7 @@ func (k *Kernel) Run(l Launch, m Memory) error {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	workers = int(min(uint64(workers), blocks))
-	if l.Races {
+	if l.Races || l.Covered != nil {
 		workers = 1 // what blocks that have ended did is known to the next
 	}
 	var next atomic.Uint64

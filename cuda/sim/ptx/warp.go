@@ -134,8 +134,12 @@ func (w *warp) lanes(g int, end int64) {
 		g = len(w.groups) - 1
 	}
 	count := bits.OnesCount32(m)
+	covered := w.block.launch.Covered
 	for {
 		in := &code[pc]
+		if covered != nil {
+			covered[w.block.kernel.places[pc].line-1] = true
+		}
 		active := m
 		if in.guarded {
 			active &= w.p[in.guard] ^ in.flip

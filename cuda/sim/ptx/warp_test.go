@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -476,5 +477,31 @@ ld.shared.u32 %r9, [%r3+48];`)
 	}
 	if read, written := int64(2*(32*16+5*2+32*16+32*2)), int64(2*(5*8+27*4)); s.Read != read || s.Written != written {
 		t.Errorf("%d bytes read, %d written; want %d and %d", s.Read, s.Written, read, written)
+	}
+}
+
+func TestLinesThatAreExecutedAreCovered(t *testing.T) {
+	k := kernel(t, "", `setp.eq.u32 %p1, %r1, 40;
+@%p1 bra SKIP;
+mov.u32 %r2, 1;
+SKIP:
+setp.lt.u32 %p2, %r1, 64;
+@%p2 bra END;
+mov.u32 %r2, 3;
+END:
+@!%p2 mov.u32 %r2, 4;`)
+	covered := make([]bool, 40)
+	if _, err := launch(k, Launch{Block: [3]uint32{64, 1, 1}, Covered: covered}, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	var lines []int
+	for i, c := range covered {
+		if c {
+			lines = append(lines, i+1-17) // of the body, from 1
+		}
+	}
+	// The body follows three instructions, and ret follows it.
+	if want := []int{-2, -1, 0, 1, 2, 3, 5, 6, 9, 10}; !slices.Equal(lines, want) {
+		t.Errorf("lines %v, want %v", lines, want)
 	}
 }
