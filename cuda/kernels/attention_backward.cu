@@ -84,30 +84,28 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
   };
 
   // The walk: query heads in order, in each the tiles of queries that see a key. Tiles are looked at 32 at a
-  // time, which gives a bit each.
-  const int least_tile = block / TILE, last_tile = (a.seq_len - 1) / TILE;
-  int head = first_head, base = least_tile, tile = 0;
-  auto look = [&]() {
-    u32 bits = 0;
-    const int n = min(32, last_tile - base + 1);
-#pragma unroll 4
-    for (int b = 0; b < n; b++) {
-      const int r = (base + b) * TILE + lane;
-      const bool one = r < a.seq_len && a.start[first + r] < block + TILE;
-      const bool other = r + 32 < a.seq_len && a.start[first + r + 32] < block + TILE;
-      if (__any_sync(0xffffffffu, one || other)) bits |= 1u << b;
-    }
-    return bits;
-  };
-  u32 bits = look();
+  // time, which gives a bit each, and the loads of four of them are under way at once. It begins behind the last tile
+  // of the head before the first.
+  const int last_tile = (a.seq_len - 1) / TILE;
+  int head = first_head - 1, base = last_tile, tile = last_tile + 1;
+  u32 bits = 0;
   auto next = [&]() { // moves head and tile on; false at the end
     while (bits == 0) {
       base += 32;
       if (base > last_tile) {
-        base = least_tile;
+        base = block / TILE;
         if (++head == end_head) return false;
       }
-      bits = look();
+#pragma unroll 1
+      for (int b = 0; b < 32 && base + b <= last_tile; b += 4) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int r = (base + b + i) * TILE + lane;
+          const bool one = r < a.seq_len && a.start[first + r] < block + TILE;
+          const bool other = r + 32 < a.seq_len && a.start[first + r + 32] < block + TILE;
+          bits |= u32(__any_sync(0xffffffffu, one || other) != 0) << (b + i);
+        }
+      }
     }
     const int b = __ffs(bits) - 1;
     bits &= bits - 1;
@@ -118,9 +116,7 @@ template <int D> __device__ __forceinline__ void backward_kv(const AttentionBack
   float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
   const float scale = a.scale * LOG2E;
   const int row = warp % (HALF / 32) * (16 * M); // of the warp's keys in their tile
-  next();                                        // the keys' own queries are always there
-  fetch(0, head, tile);
-  for (int stage = 0;; stage ^= 1) {
+  for (int stage = 1;; stage ^= 1) { // in the first turn nothing but the first tile of queries is fetched
     const int query = tile * TILE + half * 32; // the warp's first
     wait_but<0>();
     __syncthreads();

@@ -113,6 +113,27 @@ func TestAttentionIsRightWhereTilesEndAndDocumentsBegin(t *testing.T) {
 	}
 }
 
+// Each warp, lane and register that has the last row or the first one that is not there.
+func TestAttentionEndsAtAnyRow(t *testing.T) {
+	rng := optest.Rand(t)
+	for _, size := range []int{64, 128} {
+		memory := optest.NewMemory(t, rng)
+		for n := 8; n < 128; n++ {
+			if n > 24 && n%8 != 5 && (n < 33 || n > 64) {
+				continue
+			}
+			forward, back := attentionShape{device.BF16, 1, n, 1, 1, size, one}.operations(memory)
+			if err := verify(memory, rng, forward, schedules[0]); err != nil {
+				t.Errorf("%d rows, head %d: %v", n, size, err)
+			}
+			forward.Reference()
+			if err := verify(memory, rng, back, schedules[0]); err != nil {
+				t.Errorf("%d rows, head %d: %v", n, size, err)
+			}
+		}
+	}
+}
+
 // A product and an addition that are not rounded by themselves may be fused by whoever compiles PTX for a device. Of
 // a score that stays the greatest it would be the rest of a rounding that is left, instead of 0, and sums would be
 // shrunk by a little more or less than 1 at each tile.

@@ -6,7 +6,7 @@ struct AttentionDecodeArgs {
   const void *q, *k, *v;
   const int *cached;
   void *k_cache, *v_cache, *out;
-  i64 rows; // new ones, of all sequences
+  int rows; // new ones, of all sequences
   int seq_len, cache_len, heads, kv_heads;
   int across; // how many times 16 bytes a row of keys is
   float scale;
@@ -18,16 +18,19 @@ __device__ __forceinline__ i64 cached(const AttentionDecodeArgs &a, i64 s) {
   return in_range(a.cached[s], 0x7fffffff);
 }
 
-// append copies the new rows' keys and values to the caches, 16 bytes a lane; what has no room stays out. It
-// moves two rows of kv_heads·D numbers for each new row, twice, and computes nothing.
+// append copies the new rows' keys and values to the caches, a warp each, 16 bytes a lane; what has no room stays
+// out. It moves two rows of kv_heads·D numbers for each new row, twice, and computes nothing.
 __device__ __forceinline__ void append(const AttentionDecodeArgs &a) {
-  const i64 i = i64(blockIdx.x) * THREADS + threadIdx.x, t = i / a.across, s = t / a.seq_len;
+  const int t = (blockIdx.x * THREADS + threadIdx.x) / 32, s = t / a.seq_len;
   if (t >= a.rows) return;
   const i64 place = cached(a, s) + t % a.seq_len;
   if (place >= a.cache_len) return;
-  const i64 to = (s * a.cache_len + place) * a.across + i % a.across;
-  reinterpret_cast<Words *>(a.k_cache)[to] = reinterpret_cast<const Words *>(a.k)[i];
-  reinterpret_cast<Words *>(a.v_cache)[to] = reinterpret_cast<const Words *>(a.v)[i];
+  const i64 from = i64(t) * a.across, to = (i64(s) * a.cache_len + place) * a.across;
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < a.across; i += 32) {
+    reinterpret_cast<Words *>(a.k_cache)[to + i] = reinterpret_cast<const Words *>(a.k)[from + i];
+    reinterpret_cast<Words *>(a.v_cache)[to + i] = reinterpret_cast<const Words *>(a.v)[from + i];
+  }
 }
 
 // decode: a block takes one new row and one of its query heads. The lanes that hold a row of D numbers, 16
@@ -44,8 +47,8 @@ template <typename T, int D> __device__ __forceinline__ void decode(const Attent
   __shared__ float mosts[TEAMS], sums[TEAMS];
   const int team = threadIdx.x / TEAM, lane = threadIdx.x % TEAM;
   const int head = blockIdx.x % a.heads, kv_head = head / (a.heads / a.kv_heads);
-  const i64 t = blockIdx.x / a.heads, s = t / a.seq_len;
-  const i64 rows = cached(a, s) + t % a.seq_len + 1, here = (t * a.heads + head) * TEAM;
+  const int t = blockIdx.x / a.heads, s = t / a.seq_len;
+  const i64 rows = cached(a, s) + t % a.seq_len + 1, here = (i64(t) * a.heads + head) * TEAM;
   const T *const k_cache = static_cast<const T *>(a.k_cache), *const v_cache = static_cast<const T *>(a.v_cache);
   T *const to = static_cast<T *>(a.out);
   float q[N], out[N] = {};
@@ -54,7 +57,7 @@ template <typename T, int D> __device__ __forceinline__ void decode(const Attent
     return;
   }
   load(q, static_cast<const T *>(a.q), here + lane);
-  const i64 stride = i64(a.kv_heads) * TEAM, first = s * a.cache_len * stride + kv_head * TEAM + lane;
+  const i64 stride = i64(a.kv_heads) * TEAM, first = i64(s) * a.cache_len * stride + kv_head * TEAM + lane;
   float most = nothing(), sum = 0;
   // All teams go on equally long, as a team's lanes add up with those of the warp's other teams.
   for (i64 j = team; j - team < rows; j += 2 * TEAMS) {

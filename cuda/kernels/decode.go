@@ -16,7 +16,7 @@ var decodeKernels = slices.Concat(
 
 type attentionDecodeArgs struct {
 	q, k, v, cached, kCache, vCache, out uint64
-	rows                                 int64
+	rows                                 int32
 	seqLen, cacheLen, heads, kvHeads     int32
 	across                               int32
 	scale                                float32
@@ -33,11 +33,11 @@ func attentionDecode(o *device.AttentionDecode) ([]Launch, error) {
 	}
 	rows, across := o.Seqs*o.SeqLen, o.KVHeads*o.HeadSize*int(typ.Size())/16
 	args := pack(attentionDecodeArgs{
-		at(o.Q), at(o.K), at(o.V), at(o.Cached), at(o.KCache), at(o.VCache), at(o.Out), int64(rows),
+		at(o.Q), at(o.K), at(o.V), at(o.Cached), at(o.KCache), at(o.VCache), at(o.Out), int32(rows),
 		int32(o.SeqLen), int32(o.CacheLen), int32(o.Heads), int32(o.KVHeads), int32(across), o.Scale,
 	})
 	return []Launch{
-		line(fmt.Sprintf("attention_decode_append_%s", typ), cover(rows*across, 256), 256, args),
+		line(fmt.Sprintf("attention_decode_append_%s", typ), cover(rows, 8), 256, args),
 		line(kernel, cover(rows*o.Heads, 1), 256, args),
 	}, nil
 }

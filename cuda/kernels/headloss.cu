@@ -109,6 +109,7 @@ template <typename T, int N> __device__ __forceinline__ void head_loss(const Hea
     if (threadIdx.x == 0) a.loss[blockIdx.x] = 0;
     if (a.backward) {
       float zeros[N] = {};
+#pragma unroll 1
       for (int i = threadIdx.x; i < packs; i += THREADS) store(x, i, zeros);
     }
     return;
@@ -117,6 +118,7 @@ template <typename T, int N> __device__ __forceinline__ void head_loss(const Hea
   Softmax s = {LOWEST, 0};
   int i = threadIdx.x;
   for (; i + (U - 1) * THREADS < packs; i += U * THREADS) observe<U, T, N>(s, x, i);
+#pragma unroll 1 // three turns at most
   for (; i < packs; i += THREADS) observe<1, T, N>(s, x, i);
   s = block_softmax(s, partial); // its barrier: all have read what is overwritten below
   Row row = {s.most, log2f(s.sum), 0, target};
@@ -125,6 +127,7 @@ template <typename T, int N> __device__ __forceinline__ void head_loss(const Hea
   row.scale = *a.scale;
   i = packs - 1 - threadIdx.x;
   for (; i - (U - 1) * THREADS >= 0; i -= U * THREADS) differentiate<U, T, N>(row, x, i);
+#pragma unroll 1
   for (; i >= 0; i -= THREADS) differentiate<1, T, N>(row, x, i);
 }
 

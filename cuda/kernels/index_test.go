@@ -11,6 +11,7 @@ func TestAnIndexOutsideOfItsRangeStopsTheKernel(t *testing.T) {
 	rng := optest.Rand(t)
 	tried := map[string]bool{}
 	for _, typ := range []device.DType{device.F32, device.BF16} {
+		memory := optest.NewMemory(t, rng)
 		for _, c := range optest.Cases(t, rng, typ) {
 			var operand string
 			var end int
@@ -35,8 +36,10 @@ func TestAnIndexOutsideOfItsRangeStopsTheKernel(t *testing.T) {
 				right := index[at]
 				for _, wrong := range []int32{-1, int32(end), 1<<31 - 1, -1 << 31} {
 					index[at] = wrong
-					if err := stops(c.Op); err != nil {
-						t.Errorf("%s with %s[%d] = %d: %v", c.Name, o.Name, at, wrong, err)
+					for _, op := range []device.Op{c.Op, shifted(memory, c.Op)} {
+						if err := stops(op); err != nil {
+							t.Errorf("%s with %s[%d] = %d: %v", c.Name, o.Name, at, wrong, err)
+						}
 					}
 				}
 				index[at] = right

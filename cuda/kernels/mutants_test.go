@@ -113,6 +113,7 @@ var verifying = []func(*testing.T){
 	TestElementwiseOperationsEndAtAnyElement, TestEmbeddingsOfAnyWidthAreCopied,
 	TestSumsLossAndUpdateHoldAtTheirEdges, TestAParameterAtTheEndOfItsRangeIsCopiedAsTheReferenceDoes, TestSumsOfSquaresEndAtAnyElement,
 	TestSumsOfSquaresHaveTheBitsOfAChain, TestAttentionRoundsResultsToNearest, TestGradientsOfLogitsAreRoundedToNearest,
+	TestEachPlaceOfAThreadIsRoundedToNearest, TestAttentionEndsAtAnyRow, TestTheGreatestScoreMayBeAnywhere,
 }
 
 var (

@@ -118,7 +118,7 @@ template <typename T> __device__ __forceinline__ void sum_squares(const SumSquar
 template <int N> __device__ __forceinline__ bool together(double &total, const double (&x)[N]) {
   const u64 was = __double_as_longlong(total), one = 1;
   const int exponent = int(was >> 52);
-  bool good = exponent > 54; // the least numbers are far below
+  bool good = was != 0; // and then far above the least numbers, as a sum of squares of fp32 numbers is
   u64 steps = 0;
 #pragma unroll
   for (int k = 0; k < N; k++) {

@@ -145,7 +145,7 @@ template <typename T, int N> __device__ __forceinline__ void rope(const QKNormRo
   for (int i = lane; i < packs; i += a.lanes) {
     Halves<N> h;
     h.read(x, half, i);
-    if (weight != nullptr) {
+    if (a.q_weight != nullptr) {
       Halves<N> w;
       w.read(weight, half, i);
       h.scale(rstd, w);

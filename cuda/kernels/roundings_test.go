@@ -96,6 +96,86 @@ func TestGradientsOfLogitsAreRoundedToNearest(t *testing.T) {
 	}
 }
 
+// Of what is computed in fp32 and rounded once, hardly any number has other bits than the reference's, wherever a
+// thread has it: rounded to zero, half of the numbers of a place would.
+func TestEachPlaceOfAThreadIsRoundedToNearest(t *testing.T) {
+	rng := optest.Rand(t)
+	memory := optest.NewMemory(t, rng)
+	normal := func(n int) device.Tensor { return memory.Normal(device.BF16, n, 0, 1) }
+	blank := func(n int) device.Tensor { return memory.Blank(device.BF16, n) }
+	table := func(f func(float64) float64) device.Tensor {
+		return memory.Floats(device.F32, 7*64, func(i int) float64 { return f(float64(i)) })
+	}
+	const rows, dim, heads, size = 24, 1024, 3, 128
+	n, q, k := rows*dim, rows*heads*size, rows*size
+	norm := &device.AddRMSNorm{
+		X: normal(n), Residual: normal(n), Weight: memory.Gains(device.BF16, dim), Sum: blank(n), Out: blank(n),
+		RStd: memory.Blank(device.F32, rows), Rows: rows, Dim: dim, Eps: 1e-6,
+	}
+	rope := &device.QKNormRoPE{
+		Q: normal(q), K: normal(k), QWeight: memory.Gains(device.BF16, size), KWeight: memory.Gains(device.BF16, size),
+		Pos: memory.Ints(rows, func(i int) int { return i % 7 }), Cos: table(math.Cos), Sin: table(math.Sin),
+		QOut: blank(q), KOut: blank(k), QRStd: memory.Blank(device.F32, rows*heads), KRStd: memory.Blank(device.F32, rows),
+		Rows: rows, Heads: heads, KVHeads: 1, HeadSize: size, Positions: 7, Eps: 1e-6,
+	}
+	for _, op := range []device.Op{
+		norm, rope,
+		&device.AddRMSNormBackward{
+			DOut: normal(n), DSum: normal(n), Sum: normal(n), Weight: norm.Weight, RStd: memory.Normal(device.F32, rows, 1, 0.1),
+			DX: blank(n), DWeight: memory.Blank(device.F32, dim), Rows: rows, Dim: dim,
+		},
+		&device.QKNormRoPEBackward{
+			DQOut: normal(q), DKOut: normal(k), Q: rope.Q, K: rope.K, QWeight: rope.QWeight, KWeight: rope.KWeight,
+			QRStd: memory.Normal(device.F32, rows*heads, 1, 0.1), KRStd: memory.Normal(device.F32, rows, 1, 0.1),
+			Pos: rope.Pos, Cos: rope.Cos, Sin: rope.Sin, Parts: memory.Blank(device.F32, device.QKNormParts(rows, heads)*2*size),
+			DQ: blank(q), DK: blank(k), DQWeight: memory.Blank(device.F32, size), DKWeight: memory.Blank(device.F32, size),
+			Rows: rows, Heads: heads, KVHeads: 1, HeadSize: size, Positions: 7,
+		},
+		&device.SwiGLU{Gate: normal(n), Up: normal(n), Out: blank(n), N: n},
+		&device.SwiGLUBackward{Gate: normal(n), Up: normal(n), DOut: normal(n), DGate: blank(n), DUp: blank(n), N: n},
+	} {
+		for _, op := range []device.Op{op, shifted(memory, op)} {
+			if recorder != nil {
+				recorder(op, nearest)
+				continue
+			}
+			want := memory.Clone(op)
+			want.Reference()
+			if err := run(op, schedules[0], 0); err != nil {
+				t.Error(err)
+			} else if err := nearest(op, want); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// nearest requires that of all results in bf16 few have other bits than those wanted, in each place of 1,024.
+func nearest(got, want device.Op) error {
+	wanted := device.Operands(want)
+	for i, g := range device.Operands(got) {
+		if g.Scratch || g.T.Type != device.BF16 || g.Access&device.Write == 0 {
+			continue
+		}
+		places := map[[2]int][2]int{}
+		for j, x := range g.T.BF16() {
+			at := [2]int{j % 1024 / 256, j % 8}
+			n := places[at]
+			n[0]++
+			if x != wanted[i].T.BF16()[j] {
+				n[1]++
+			}
+			places[at] = n
+		}
+		for at, n := range places {
+			if 10*n[1] > n[0] {
+				return fmt.Errorf("%s.%s: %d of %d numbers in place %v have other bits", device.Name(got), g.Name, n[1], n[0], at)
+			}
+		}
+	}
+	return nil
+}
+
 // verifyWithin is verify within bounds of its own, in one schedule.
 func verifyWithin(memory optest.Memory, op device.Op, bounds optest.Bounds) error {
 	near := func(got, want device.Op) error { return optest.Compare(got, want, bounds) }

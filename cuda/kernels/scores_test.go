@@ -41,6 +41,33 @@ func TestAttentionOfLargeScoresIsFinite(t *testing.T) {
 	}
 }
 
+// Each row has one key, at another place of tiles, whose score is above all others by more than powers can have.
+func TestTheGreatestScoreMayBeAnywhere(t *testing.T) {
+	rng := optest.Rand(t)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, size := range []int{64, 128} {
+			memory := optest.NewMemory(t, rng)
+			const seqLen = 260
+			forward, back := attentionShape{typ, 1, seqLen, 1, 1, size, one}.operations(memory)
+			for i := range seqLen {
+				for x := range size {
+					optest.Set(forward.K, i*size+x, 0)
+					optest.Set(forward.Q, i*size+x, 0)
+				}
+				optest.Set(forward.K, i*size+i%size, 60)
+				optest.Set(forward.Q, i*size+anywhere(i)%size, 60)
+			}
+			if err := verify(memory, rng, forward, schedules[0]); err != nil {
+				t.Errorf("%s, head %d: %v", typ, size, err)
+			}
+			forward.Reference()
+			if err := verify(memory, rng, back, schedules[0]); err != nil {
+				t.Errorf("%s, head %d: %v", typ, size, err)
+			}
+		}
+	}
+}
+
 func TestACacheOfFewerThanNoRowsStopsDecoding(t *testing.T) {
 	for _, typ := range []device.DType{device.F32, device.BF16} {
 		for _, size := range []int{64, 128} {

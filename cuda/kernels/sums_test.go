@@ -114,7 +114,6 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 			return wide(i)
 		}),
 		"AdamW of 1 element":     adamWOf(m, device.F32, 1, 1<<40, seed),
-		"AdamW of whole blocks":  adamWOf(m, device.BF16, 2*1024, 12345, seed),
 		"AdamW of a block and 1": adamWOf(m, device.F32, 1025, 7, seed),
 	}
 	for _, types := range [][2]device.DType{{device.F32, device.F32}, {device.BF16, device.BF16}, {device.BF16, device.F32}} {
@@ -140,6 +139,9 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
 		add("ReduceSum of one source", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 1, -1))
 		add("ReduceSum of blocks and some", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 6, -1))
+		for count := 2; count <= 6; count++ { // the first, and turns of four
+			add(fmt.Sprintf("ReduceSum of whole blocks of %d sources", count), reduceSumOf(m, typ, to, 256*int(16/to.Size()), count, -1))
+		}
 		if to != typ {
 			continue
 		}
@@ -155,6 +157,10 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		for _, n := range []int{15, 50, 117, 1076, 1500, 2047, 7000} {
 			add(fmt.Sprintf("SumSquares of %d elements", n), sumSquaresOf(m, typ, n))
 		}
+		add("HeadLoss of the lowest logits", headLossOf(m, typ, 512*pack*5, []int{17}, false, func(int) float64 {
+			return -math.MaxFloat32 * (1 - 0x1p-8) // which bf16 has
+		}))
+		add("AdamW of whole blocks", adamWOf(m, typ, 2*1024, 12345, seed))
 		add("HeadLoss of long odd rows", headLossOf(m, typ, 512*9+3, []int{-1, 512*7 + 2, 512 * 4}, true, func(i int) float64 { return 60 * seed(i) }))
 		// Targets all over rows, of packs by fours, one by one, and not at all.
 		long := 512*pack*4 + 512*pack + pack
@@ -315,14 +321,18 @@ func TestAParameterAtTheEndOfItsRangeIsCopiedAsTheReferenceDoes(t *testing.T) {
 
 func TestATargetOutsideOfTheVocabularyStopsTheKernel(t *testing.T) {
 	memory := optest.NewMemory(t, optest.Rand(t))
-	for _, wrong := range []int{-2, 33, math.MaxInt32, math.MinInt32} {
-		op := headLossOf(memory, device.BF16, 33, []int{0, wrong, 1}, false, func(int) float64 { return 1 })
-		if err := stops(op); err != nil {
-			t.Errorf("target %d: %v", wrong, err)
-		}
-		var fault *ptx.Fault
-		if err := run(op, schedules[0], 0); !errors.As(err, &fault) || fault.Kind != ptx.Undefined || fault.Block[0] != 1 {
-			t.Errorf("target %d: %v, want a trap in block 1", wrong, err)
+	for _, typ := range []device.DType{device.F32, device.BF16} {
+		for _, vocab := range []int{33, 64} {
+			for _, wrong := range []int{-2, vocab, math.MaxInt32, math.MinInt32} {
+				op := headLossOf(memory, typ, vocab, []int{0, wrong, 1}, false, func(int) float64 { return 1 })
+				if err := stops(op); err != nil {
+					t.Errorf("%s, target %d: %v", typ, wrong, err)
+				}
+				var fault *ptx.Fault
+				if err := run(op, schedules[0], 0); !errors.As(err, &fault) || fault.Kind != ptx.Undefined || fault.Block[0] != 1 {
+					t.Errorf("%s, target %d: %v, want a trap in block 1", typ, wrong, err)
+				}
+			}
 		}
 	}
 }

@@ -33,15 +33,6 @@ var survivors = []survivor{
 		"a row is in its sequence, so the loop begins: what asks before the first turn is never equal",
 	},
 	{
-		"attention_backward.cu", "if (__any_sync(0xffffffffu, one || other)) bits |= 1u << b;",
-		[]mutate.Kind{mutate.ImmediateChanged, mutate.PredicateLost},
-		"a tile too many is looked at, and all of it is masked",
-	},
-	{
-		"attention_backward.cu", "next();                                        // the keys' own queries are always there", arithmetic,
-		"the first tile is always there, so that the loop within is never entered at this call",
-	},
-	{
 		"adamw.cu", "return from_float<bf16>(x);",
 		[]mutate.Kind{mutate.RoundingChanged},
 		"it rounds what is not finite",
@@ -65,10 +56,6 @@ var survivors = []survivor{
 		"decode.cu", "if (score[u] > most) {",
 		[]mutate.Kind{mutate.ComparisonMoved},
 		"a score that is the largest so far is the same in both branches: the power of nothing is 1",
-	},
-	{
-		"decode.cu", "t = i / a.across, s = t / a.seq_len;", arithmetic,
-		"the compiler divides 32 bits where the numbers fit, and tests have no larger ones",
 	},
 	{
 		"embed_backward.cu", "for (int from = row; from < int(a.rows); from += TURN) {",
