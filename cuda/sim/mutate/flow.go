@@ -57,7 +57,7 @@ func (f *flow) same(in instruction, c change) bool {
 		return exact
 	case ImmediateChanged:
 		to, _ := parse(c.after)
-		return f.signOfSquare(in, to) || f.nothingCopied(in, to) || behindTheEnd(in, to)
+		return f.signOfSquare(in, to) || f.nothingCopied(in, to) || f.zeroOrNot(in, to) || behindTheEnd(in, to)
 	case ShiftChanged:
 		return f.roundsNegative(in)
 	}
@@ -168,6 +168,26 @@ func (f *flow) onlyCopies(r string, is func(instruction) bool) bool {
 	return true
 }
 
+// zeroOrNot: a number that is only asked whether it is zero.
+func (f *flow) zeroOrNot(in, to instruction) bool {
+	if !in.is("selp.b32", "selp.u32", "selp.s32") || len(f.writes[in.args[0]]) != 1 {
+		return false
+	}
+	for i := 1; i <= 2; i++ {
+		n, ok := immediate(in.args[i])
+		m, fine := immediate(to.args[i])
+		if in.args[i] != to.args[i] && !(ok && fine && n != 0 && m != 0) {
+			return false
+		}
+	}
+	for _, r := range f.reads[in.args[0]] {
+		if !r.is("setp.eq", "setp.ne") || r.args[2] != "0" {
+			return false
+		}
+	}
+	return true
+}
+
 // behindTheEnd: how many bits are put into a register, where they reach its end.
 func behindTheEnd(in, to instruction) bool {
 	if !in.is("bfi.b32") || in.args[4] == to.args[4] {
@@ -184,12 +204,16 @@ func (f *flow) roundsNegative(in instruction) bool {
 	if !in.is("shr.u32", "shr.u64") {
 		return false
 	}
-	signs := f.writes[in.args[1]]
-	if len(signs) != 1 || !(signs[0].is("shr.s32") && signs[0].args[2] == "31" || signs[0].is("shr.s64") && signs[0].args[2] == "63") {
-		return false
+	index := in.args[1] // by two, whose rounding is the sign itself
+	if !(in.is("shr.u32") && in.args[2] == "31" || in.is("shr.u64") && in.args[2] == "63") {
+		signs := f.writes[index]
+		if len(signs) != 1 || !(signs[0].is("shr.s32") && signs[0].args[2] == "31" || signs[0].is("shr.s64") && signs[0].args[2] == "63") {
+			return false
+		}
+		index = signs[0].args[1]
 	}
 	for _, sum := range f.reads[in.args[0]] {
-		if !sum.is("add") || !slices.Contains(sum.args[1:], signs[0].args[1]) {
+		if !sum.is("add") || !slices.Contains(sum.args[1:], index) {
 			return false
 		}
 	}

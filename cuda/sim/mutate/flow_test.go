@@ -47,6 +47,13 @@ func TestWhatNoInputCanShowIsNoMutant(t *testing.T) {
 		"a negative index is rounded towards zero": {
 			"shr.s32 %r1, %r2, 31; shr.u32 %r3, %r1, 26; add.s32 %r4, %r2, %r3;", "shr.u32", ShiftChanged, 0,
 		},
+		"an index is halved": {"shr.u32 %r3, %r2, 31; add.s32 %r4, %r2, %r3; shr.s32 %r5, %r4, 1;", "shr.u32", ShiftChanged, 0},
+		"a sign is read":     {"shr.u32 %r3, %r2, 31; add.s32 %r4, %r1, %r3;", "shr.u32", ShiftChanged, 1},
+		"any number but zero": {
+			"selp.u32 %r1, 1, 0, %p1; setp.ne.u32 %p2, %r1, 0; setp.eq.s32 %p3, %r1, 0;", "selp", ImmediateChanged, 1, // that of zero
+		},
+		"one":                {"selp.u32 %r1, 1, 0, %p1; setp.ne.u32 %p2, %r1, 1;", "selp", ImmediateChanged, 2},
+		"a number to add":    {"selp.u32 %r1, 1, 0, %p1; setp.ne.u32 %p2, %r1, 0; add.u32 %r2, %r2, %r1;", "selp", ImmediateChanged, 2},
 		"a part of an index": {"shr.u32 %r3, %r2, 26; add.s32 %r4, %r2, %r3;", "shr.u32", ShiftChanged, 1},
 	} {
 		text := ".visible .entry k(\n)\n{\n" + strings.ReplaceAll(c.code, "; ", ";\n") + "\n}\n"
