@@ -225,11 +225,17 @@ func TestAScoreOfMinusInfinityCountsForNothing(t *testing.T) {
 func TestAStartBehindItsRowStopsAttention(t *testing.T) {
 	for _, typ := range []device.DType{device.F32, device.BF16} {
 		memory := optest.NewMemory(t, optest.Rand(t))
-		for _, wrong := range []int{6, -1} {
-			forward, _ := attentionShape{typ, 1, 9, 1, 1, 64, one}.operations(memory)
-			forward.Start.I32()[5] = int32(wrong)
-			if err := stops(forward); err != nil {
-				t.Errorf("%v, a start of %d in row 5: %v", typ, wrong, err)
+		for _, size := range []int{64, 128} {
+			for _, row := range []int{5, 40, 70, 100, 129} { // each of those that a lane looks at
+				for _, wrong := range []int{row + 1, -1} {
+					forward, back := attentionShape{typ, 1, 130, 1, 1, size, one}.operations(memory)
+					forward.Start.I32()[row] = int32(wrong)
+					for _, op := range []device.Op{forward, back} {
+						if err := stops(op); err != nil {
+							t.Errorf("%v, %s, a start of %d in row %d: %v", typ, device.Name(op), wrong, row, err)
+						}
+					}
+				}
 			}
 		}
 	}

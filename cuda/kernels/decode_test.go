@@ -11,17 +11,19 @@ import (
 
 func TestDecodingIsRightInShortAndLongCaches(t *testing.T) {
 	cases := map[string]struct {
-		typ                           device.DType
-		seqLen, cacheLen, heads, size int
-		cached                        []int
+		typ                                    device.DType
+		seqLen, cacheLen, heads, kvHeads, size int
+		cached                                 []int
 	}{
-		"an empty cache":                        {device.BF16, 1, 9, 2, 64, []int{0}},
-		"fewer rows than teams":                 {device.BF16, 1, 40, 7, 128, []int{3, 14}},
-		"more rows than teams take in one turn": {device.BF16, 2, 150, 8, 64, []int{148, 63, 0}},
-		"a cache that is full":                  {device.BF16, 1, 70, 2, 128, []int{70, 69}},
-		"a cache that has room for some rows":   {device.BF16, 5, 20, 2, 64, []int{17, 20, 1}},
-		"fp32, a long cache":                    {device.F32, 1, 99, 7, 64, []int{98, 15}},
-		"fp32, a cache with room for some rows": {device.F32, 3, 11, 2, 128, []int{9, 11}},
+		"rows that take a warp several turns":       {device.BF16, 1, 20, 6, 6, 128, []int{9, 11}},
+		"fp32, rows that take a warp several turns": {device.F32, 1, 20, 10, 5, 64, []int{9, 11}},
+		"an empty cache":                            {device.BF16, 1, 9, 2, 1, 64, []int{0}},
+		"fewer rows than teams":                     {device.BF16, 1, 40, 7, 1, 128, []int{3, 14}},
+		"more rows than teams take in one turn":     {device.BF16, 2, 150, 8, 1, 64, []int{148, 63, 0}},
+		"a cache that is full":                      {device.BF16, 1, 70, 2, 1, 128, []int{70, 69}},
+		"a cache that has room for some rows":       {device.BF16, 5, 20, 2, 1, 64, []int{17, 20, 1}},
+		"fp32, a long cache":                        {device.F32, 1, 99, 7, 1, 64, []int{98, 15}},
+		"fp32, a cache with room for some rows":     {device.F32, 3, 11, 2, 1, 128, []int{9, 11}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		c := cases[name]
@@ -29,11 +31,11 @@ func TestDecodingIsRightInShortAndLongCaches(t *testing.T) {
 			rng := optest.Rand(t)
 			memory := optest.NewMemory(t, rng)
 			seqs := len(c.cached)
-			f, _ := attentionShape{c.typ, seqs, c.seqLen, c.heads, 1, c.size, one}.operations(memory)
+			f, _ := attentionShape{c.typ, seqs, c.seqLen, c.heads, c.kvHeads, c.size, one}.operations(memory)
 			op := &device.AttentionDecode{
 				Q: f.Q, K: f.K, V: f.V, Out: f.Out, Cached: memory.Ints(seqs, func(i int) int { return c.cached[i] }),
-				KCache: memory.Normal(c.typ, seqs*c.cacheLen*c.size, 0, 1), VCache: memory.Normal(c.typ, seqs*c.cacheLen*c.size, 0, 1),
-				Seqs: seqs, SeqLen: c.seqLen, CacheLen: c.cacheLen, Heads: c.heads, KVHeads: 1, HeadSize: c.size, Scale: f.Scale,
+				KCache: memory.Normal(c.typ, seqs*c.cacheLen*c.kvHeads*c.size, 0, 1), VCache: memory.Normal(c.typ, seqs*c.cacheLen*c.kvHeads*c.size, 0, 1),
+				Seqs: seqs, SeqLen: c.seqLen, CacheLen: c.cacheLen, Heads: c.heads, KVHeads: c.kvHeads, HeadSize: c.size, Scale: f.Scale,
 			}
 			if err := verify(memory, rng, op, schedules...); err != nil {
 				t.Error(err)

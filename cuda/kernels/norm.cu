@@ -57,8 +57,10 @@ __device__ __forceinline__ float row_sum(float x, const Place &at, u32 warps) {
   if (warps == 1) return x;
   if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
   __syncthreads();
-  x = 0;
-  for (u32 w = 0; w < warps; w++) x += partial[at.first + w];
+  x = partial[at.first];
+  u32 w = 1;
+  do x += partial[at.first + w];
+  while (++w < warps);
   return x;
 }
 

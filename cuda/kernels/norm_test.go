@@ -35,8 +35,12 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 				DOut: memory.Normal(typ, n, 0, 1), DSum: memory.Normal(typ, n, 0, 1), Sum: f.Sum, Weight: f.Weight, RStd: f.RStd,
 				DX: memory.Blank(typ, n), DWeight: memory.Blank(device.F32, dim), Rows: rows, Dim: dim,
 			}
-			if err := verify(memory, rng, b, schedules...); err != nil {
-				t.Errorf("%s: %v", device.Format(b), err)
+			last := *b
+			last.DSum = device.Tensor{}
+			for _, op := range []device.Op{b, &last} {
+				if err := verify(memory, rng, op, schedules...); err != nil {
+					t.Errorf("%s: %v", device.Format(op), err)
+				}
 			}
 		}
 	}

@@ -166,16 +166,32 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		long := 512*pack*4 + 512*pack + pack
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
 		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
-		// In a turn of packs, of single elements where packs do not fit, and of what is left, each place in turn.
+		// In each place of a thread, from the end of the row, of packs and of single elements where packs do not fit.
 		for _, width := range []int{512*pack*5 + 3*pack, 512*5 + 1} {
-			targets := make([]int, 4*pack)
-			for i := range targets {
-				targets[i] = (i/pack*512+i*13)*pack + i%pack
-				if width%pack != 0 {
-					targets[i] = i%5*512 + i*13
+			places, n := 1, width
+			if width%pack == 0 {
+				places, n = pack, width/pack
+			}
+			var targets []int
+			for u := range 6 {
+				for k := range places {
+					targets = append(targets, max(0, n-1-u*512-k*61)*places+k)
 				}
 			}
 			add(fmt.Sprintf("HeadLoss of %d logits and a target in each place", width), headLossOf(m, typ, width, targets, true, wide))
+		}
+		// Powers relative to another largest would be infinite.
+		for _, width := range []int{512 * pack, 512*2 + 1} {
+			targets := make([]int, 17)
+			add(fmt.Sprintf("HeadLoss of %d logits, the largest in each warp", width), headLossOf(m, typ, width, targets, false, func(i int) float64 {
+				if row, at := i/width, i%width; at/(width/512)/32 == row {
+					return 500
+				}
+				return 0
+			}))
+		}
+		for k := range 9 { // 256 sums are taken at once
+			add(fmt.Sprintf("SumSquares of %d blocks", 32*k+32), sumSquaresOf(m, typ, (32*k+32)*device.NormBlock))
 		}
 		plain := adamWOf(m, typ, 1030, 3, seed)
 		plain.Stochastic = false
