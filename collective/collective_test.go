@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -46,6 +47,22 @@ func ranks(t *testing.T, n int, deadline time.Duration, f func(r int, c Comm, de
 	}
 	wait.Wait()
 	return errs
+}
+
+// patient calls try with a deadline, and again with longer ones where it passed although nothing hung: a busy
+// machine keeps everybody waiting now and then.
+func patient(t *testing.T, deadline time.Duration, try func(deadline time.Duration) error) {
+	t.Helper()
+	for longest := 20 * time.Second; ; deadline *= 5 {
+		err := try(deadline)
+		switch {
+		case err == nil:
+			return
+		case deadline > longest || !strings.Contains(err.Error(), ErrDeadline.Error()):
+			t.Fatal(err)
+		}
+		t.Logf("a deadline of %v is too short for this machine now: %v", deadline, err)
+	}
 }
 
 // reporter is the part of testing.T that a rank in another process has too.
@@ -209,32 +226,34 @@ func allocated() uint64 {
 }
 
 func TestAPeerThatDoesNotComeIsNamed(t *testing.T) {
-	errs := ranks(t, 3, 300*time.Millisecond, func(r int, c Comm, dev device.Device, s device.Stream) error {
-		ops, err := c.Bind(&AllReduce{Data: tensor(t, dev, r, 10), Name: "block 3 gradient"})
-		if err != nil {
-			return err
+	synctest.Test(t, func(t *testing.T) { // in which nothing but waiting takes time
+		errs := ranks(t, 3, 300*time.Millisecond, func(r int, c Comm, dev device.Device, s device.Stream) error {
+			ops, err := c.Bind(&AllReduce{Data: tensor(t, dev, r, 10), Name: "block 3 gradient"})
+			if err != nil {
+				return err
+			}
+			if err := launch(s, ops); err != nil || r == 1 {
+				return err // rank 1 goes away after one
+			}
+			return launch(s, ops)
+		})
+		if errs[1] != nil {
+			t.Error(errs[1])
 		}
-		if err := launch(s, ops); err != nil || r == 1 {
-			return err // rank 1 goes away after one
+		var first *Error
+		for _, r := range []int{0, 2} {
+			var e *Error
+			if !errors.As(errs[r], &e) || !errors.Is(e, ErrDeadline) || e.Rank != r || e.Number != 1 {
+				t.Fatalf("rank %d: %v", r, errs[r])
+			}
+			if e.Missing != nil {
+				first = e
+			}
 		}
-		return launch(s, ops)
+		if first == nil || !slices.Equal(first.Missing, []int{1}) || !strings.Contains(first.Error(), "all-reduce of block 3 gradient, number 1, waited 300ms for ranks [1]") {
+			t.Errorf("nobody says that rank 1 is missing: %v", errs)
+		}
 	})
-	if errs[1] != nil {
-		t.Error(errs[1])
-	}
-	var first *Error
-	for _, r := range []int{0, 2} {
-		var e *Error
-		if !errors.As(errs[r], &e) || !errors.Is(e, ErrDeadline) || e.Rank != r || e.Number != 1 {
-			t.Fatalf("rank %d: %v", r, errs[r])
-		}
-		if e.Missing != nil {
-			first = e
-		}
-	}
-	if first == nil || !slices.Equal(first.Missing, []int{1}) || !strings.Contains(first.Error(), "all-reduce of block 3 gradient, number 1, waited 300ms for ranks [1]") {
-		t.Errorf("nobody says that rank 1 is missing: %v", errs)
-	}
 }
 
 func TestRanksThatBindDifferentCollectivesAreTold(t *testing.T) {
@@ -268,7 +287,7 @@ func TestAbortEndsEveryWaitAtOnce(t *testing.T) {
 			t.Errorf("rank %d: %v", r, errs[r])
 		}
 	}
-	if time.Since(began) > 10*time.Second {
+	if time.Since(began) > 20*time.Second {
 		t.Error("it took long")
 	}
 }

@@ -212,28 +212,36 @@ func start(t testing.TB, role string, n int, deadline time.Duration, env ...stri
 	return children
 }
 
-// line reads what the rank prints.
-func (c *child) line(t testing.TB) string {
-	t.Helper()
-	s, err := c.out.ReadString('\n')
-	if err != nil {
-		t.Errorf("a rank ended early: %v\n%s", err, c.errors.String())
+// isReady waits until the rank says so.
+func (c *child) isReady() error {
+	if _, err := c.out.ReadString('\n'); err != nil {
+		_ = c.Wait() // for what it says
+		return fmt.Errorf("a rank ended early: %w\n%s", err, c.errors.String())
 	}
-	return strings.TrimSpace(s)
+	return nil
+}
+
+// ended waits for ranks and returns what those say that failed.
+func ended(children ...*child) error {
+	errs := make([]error, len(children))
+	var wait sync.WaitGroup
+	for i, c := range children {
+		wait.Go(func() {
+			if err := c.Wait(); err != nil {
+				errs[i] = fmt.Errorf("%s: %w\n%s", c.Env[len(c.Env)-3], err, c.errors.String())
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
 }
 
 // end waits for ranks and reports those that failed.
 func end(t testing.TB, children ...*child) {
 	t.Helper()
-	var wait sync.WaitGroup
-	for _, c := range children {
-		wait.Go(func() {
-			if err := c.Wait(); err != nil {
-				t.Errorf("%s: %v\n%s", c.Env[len(c.Env)-3], err, c.errors.String())
-			}
-		})
+	if err := ended(children...); err != nil {
+		t.Error(err)
 	}
-	wait.Wait()
 }
 
 func init() {
@@ -451,30 +459,38 @@ func TestProcessesRunABoundCollectiveWithoutAllocating(t *testing.T) {
 
 func TestAProcessThatIsKilledIsNamed(t *testing.T) {
 	t.Parallel()
-	c := start(t, "lost", 3, 2*time.Second)
-	c[1].line(t)
-	if err := c[1].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c[1].Wait(); err == nil {
-		t.Error("it was not killed")
-	}
-	end(t, c[0], c[2])
+	patient(t, 2*time.Second, func(deadline time.Duration) error {
+		c := start(t, "lost", 3, deadline)
+		if err := c[1].isReady(); err != nil {
+			return err
+		}
+		if err := c[1].Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c[1].Wait(); err == nil {
+			t.Error("it was not killed")
+		}
+		return ended(c[0], c[2])
+	})
 }
 
 func TestAProcessThatIsStoppedIsNamedAndEndsWhenItGoesOn(t *testing.T) {
 	t.Parallel()
-	c := start(t, "lost", 3, 2*time.Second)
-	c[1].line(t)
-	if err := c[1].Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	end(t, c[0], c[2])
-	fmt.Fprintln(c[1].in)
-	if err := c[1].Process.Signal(unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	end(t, c[1])
+	patient(t, 2*time.Second, func(deadline time.Duration) error {
+		c := start(t, "lost", 3, deadline)
+		if err := c[1].isReady(); err != nil {
+			return err
+		}
+		if err := c[1].Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		err := ended(c[0], c[2])
+		fmt.Fprintln(c[1].in)
+		if err := c[1].Process.Signal(unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		return errors.Join(err, ended(c[1]))
+	})
 }
 
 func TestAProcessLostAtAnyMomentIsNamedWithinTheDeadline(t *testing.T) {
@@ -493,13 +509,18 @@ func TestAProcessLostAtAnyMomentIsNamedWithinTheDeadline(t *testing.T) {
 		t.Run(fmt.Sprintf("case %d", i), func(t *testing.T) {
 			t.Parallel()
 			t.Logf("%v for rank %d of %d after %v; again: go test ./collective -run AnyMoment -loss-seed %d", signal, lost, n, after, seed)
-			c := start(t, "until", n, 2*time.Second, fmt.Sprintf("%s=%d", lostVariable, lost))
-			c[lost].line(t)
-			time.Sleep(after)
-			if err := c[lost].Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
-			end(t, slices.Delete(c, lost, lost+1)...)
+			patient(t, 2*time.Second, func(deadline time.Duration) error {
+				c := start(t, "until", n, deadline, fmt.Sprintf("%s=%d", lostVariable, lost))
+				if err := c[lost].isReady(); err != nil {
+					return err
+				}
+				time.Sleep(after)
+				signalled := c[lost].Process.Signal(signal)
+				if err := ended(slices.Delete(c, lost, lost+1)...); err != nil {
+					return err
+				}
+				return signalled
+			})
 		})
 	}
 }

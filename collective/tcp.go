@@ -139,14 +139,14 @@ func (t *TCP) fail(missing []int, reason error) {
 	}
 }
 
-// patience is how long a word to a peer may take: it is short and fits into the
-// socket's buffers, so that only one that is gone keeps it waiting.
+// patience is how long a word to or from a peer may take: it is short and fits into
+// the socket's buffers, so that only one that is gone keeps it waiting.
 func (t *TCP) patience() time.Duration { return min(t.set.Deadline, time.Second) }
 
 // lost fails for a broken connection. The peer may have said why on another one,
 // and its word counts more.
 func (t *TCP) lost(p *tcpPeer, err error) {
-	grace := time.NewTimer(min(t.set.Deadline, 200*time.Millisecond))
+	grace := time.NewTimer(t.patience())
 	defer grace.Stop()
 	select {
 	case <-t.failed:

@@ -117,8 +117,8 @@ func (h heldUp) Write(p []byte) (int, error) {
 func TestATerminalThatIsHeldUpHoldsUpTheRunAndEndsNothing(t *testing.T) {
 	t.Parallel()
 	until := make(chan time.Time)
-	held := 2 * deadline
-	job := script{Steps: 200, Act: "chatter", Dir: t.TempDir()}.job(t)
+	held := hang + hang/2
+	job := script{Steps: 200, Act: "chatter", Dir: t.TempDir(), Deadline: hang}.job(t)
 	job.Stdout, job.Stderr = heldUp{until}, os.Stderr
 	began := time.Now()
 	time.AfterFunc(held, func() { close(until) })
@@ -200,14 +200,14 @@ func TestStrangersAreRefusedAndDisturbNobody(t *testing.T) {
 		t.Errorf("an agent that begins by a beat brings %v", err)
 	}
 	p.cmd.Process.Signal(os.Interrupt)
-	if code, o := p.end(3 * deadline); code != exitInterrupted {
+	if code, o := p.end(deadline + slack); code != exitInterrupted {
 		t.Errorf("the run ended with %d: %+v", code, o)
 	}
 }
 
 // visit calls the launcher as an agent that does not register.
 func visit(c control) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	connection, stream, err := attend(ctx, c)
 	if err != nil {
