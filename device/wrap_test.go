@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/gofsdp/gofsdp/device"
@@ -128,25 +129,27 @@ func (noting) Close() error { return nil }
 func TestTheDelayerMakesStreamsDiverge(t *testing.T) {
 	orders := map[string]bool{}
 	for seed := range uint64(8) {
-		o := &order{}
-		d := NewDelayer(NewHost(Info{}, func(name string) (Executor, error) {
-			return noting{o, int(name[0] - 'a')}, nil
-		}), seed, 2*time.Millisecond)
-		a, b := d.NewStream("a"), d.NewStream("b")
-		for range 4 {
-			a.Launch(&Fill{})
-			b.Launch(&Fill{})
-		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-		who := []byte("--------")
-		for stream, places := range o.places {
-			for _, place := range places {
-				who[place-1] = "ab"[stream]
+		synctest.Test(t, func(t *testing.T) { // in which nothing but rests takes time
+			o := &order{}
+			d := NewDelayer(NewHost(Info{}, func(name string) (Executor, error) {
+				return noting{o, int(name[0] - 'a')}, nil
+			}), seed, 2*time.Millisecond)
+			a, b := d.NewStream("a"), d.NewStream("b")
+			for range 4 {
+				a.Launch(&Fill{})
+				b.Launch(&Fill{})
 			}
-		}
-		orders[string(who)] = true
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			who := []byte("--------")
+			for stream, places := range o.places {
+				for _, place := range places {
+					who[place-1] = "ab"[stream]
+				}
+			}
+			orders[string(who)] = true
+		})
 	}
 	if len(orders) < 3 {
 		t.Fatalf("8 seeds, only these orders: %v", orders)

@@ -176,9 +176,13 @@ func TestTheFlightRecorderTellsInWhichCollectiveARankWaits(t *testing.T) {
 	if op.Operation != "all-gather of embed+head weights" || op.Group != "gather within" || op.Part != 1 || op.Parts < 2 || op.Bytes == 0 {
 		t.Errorf("it waits in %+v", op)
 	}
-	s := flownStream(t, flights[0], "compute")
-	consistent(t, s)
-	next := slices.IndexFunc(s.Ops, func(op FlightOp) bool { return op.State == FlightWaiting })
+	var s FlightStream
+	next := -1
+	for end := time.Now().Add(time.Minute); (next < 0 || s.Queued < flightNext) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s = flownStream(t, flights[0], "compute") // of which not all may have been launched yet
+		consistent(t, s)
+		next = slices.IndexFunc(s.Ops, func(op FlightOp) bool { return op.State == FlightWaiting })
+	}
 	if next < 0 || s.Ops[next].Operation != "Embed" || s.Ops[next].WaitsFor != "gather" || s.Queued < flightNext || len(s.Ops) != next+flightNext {
 		t.Errorf("the computation waits before operation %d of %d, %d queued: %+v", next, len(s.Ops), s.Queued, s.Ops[max(next, 0)])
 	}

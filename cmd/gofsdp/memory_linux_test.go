@@ -37,7 +37,7 @@ func TestARanksProcessTakesThePlansMemoryAndStaysSo(t *testing.T) {
 		"over TCP":       {"--ranks", "2", "--strategy", "hybrid_shard", "--set", "scaling.transport=tcp"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mark := "GOFSDP_TEST_MARK=" + t.Name()
+			mark := markOf(t)
 			shape := filepath.Join(t.TempDir(), "wide")
 			if err := os.Mkdir(shape, 0o777); err != nil {
 				t.Fatal(err)
@@ -118,7 +118,7 @@ func planned(t *testing.T, dir string, flags []string) (*config.Config, *fsdp.Pl
 // after waits until the run's table has a step.
 func after(t *testing.T, s *session, step int) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if f, err := os.Open(filepath.Join(s.dir, "runs", "mine", "progress.csv")); err == nil {
 			rows, err := csv.NewReader(f).ReadAll()
 			f.Close()

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,7 +74,7 @@ func beginWhole(t *testing.T, common string, f failure, deadline time.Duration) 
 	case exporting:
 		model, steps = "large", 1
 	case sampling:
-		steps, extra = 1, ", sample: {tokens: 100, prompts: ["+strings.Repeat(`"the", `, 500)+"]}"
+		steps, extra = 1, ", sample: {tokens: 100, prompts: ["+strings.Repeat(`"the", `, 5000)+"]}"
 	case ending:
 		steps = 1
 	}
@@ -160,11 +161,16 @@ func (w *whole) await(what string, holds func() bool) {
 
 var firstStep = regexp.MustCompile(`(?m)^step +1/`)
 
-// until waits for a moment of the run, and says whether it came before the end.
-func (w *whole) until(m moment) bool {
+// until waits for a failure's moment in the run, and says whether it came before the end.
+func (w *whole) until(f failure) bool {
 	w.t.Helper()
 	came := map[moment]func() bool{
-		placed:     func() bool { return len(w.pids("agent")) > 0 },
+		placed: func() bool {
+			if strings.HasPrefix(f.process, "agent") {
+				return w.pid(f.process) > 0
+			}
+			return len(w.pids("agent")) > 0
+		},
 		loading:    func() bool { return len(w.pids("rank")) == w.ranks },
 		stepping:   func() bool { return firstStep.Match(w.read("out")) },
 		evaluating: func() bool { return firstStep.Match(w.read("out")) },
@@ -175,13 +181,13 @@ func (w *whole) until(m moment) bool {
 		},
 		sampling: func() bool { return bytes.Contains(w.read("out"), []byte("continued:")) },
 		ending:   func() bool { return bytes.Contains(w.read("out"), []byte("the weights are in")) },
-	}[m]
-	for end := time.Now().Add(time.Minute); !came(); time.Sleep(3 * time.Millisecond) {
+	}[f.moment]
+	for end := time.Now().Add(3 * time.Minute); !came(); time.Sleep(3 * time.Millisecond) {
 		if w.hasEnded() {
 			return came()
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("%s: not within a minute", m)
+			w.t.Fatalf("%s: not within three minutes", f.moment)
 		}
 	}
 	return true
@@ -222,9 +228,9 @@ func (w *whole) pid(process string) int {
 
 // parentOf returns the process that started another, 0 where that has ended.
 func parentOf(pid int) (parent int) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	// The name, in parentheses, may hold anything; then come state and parent.
-	fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %s %d", new(string), &parent)
+	if f := statOf(pid); len(f) > 1 {
+		parent, _ = strconv.Atoi(f[1])
+	}
 	return parent
 }
 
@@ -250,8 +256,8 @@ func (w *whole) again() {
 	}
 }
 
-// visitors come to the launcher with garbage, and with another secret.
-func visitors(t *testing.T, control string, late bool) {
+// visitors come to the launcher with garbage, and with another secret, for which they are to be refused.
+func visitors(t *testing.T, control string) error {
 	t.Helper()
 	var c struct{ Address string }
 	text, err := os.ReadFile(control)
@@ -268,16 +274,13 @@ func visitors(t *testing.T, control string, late bool) {
 		}
 	}
 	if err != nil {
-		if !late {
-			t.Error(err)
-		}
-		return
+		return err
 	}
 	// What it is to be refused for is its secret alone.
 	anybody := credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
 	conn, err := grpc.NewClient("passthrough:///"+c.Address, grpc.WithTransportCredentials(anybody), grpc.WithNoProxy())
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), failureDeadline+failureSlack)
@@ -286,13 +289,14 @@ func visitors(t *testing.T, control string, late bool) {
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if status.Code(err) != codes.Unauthenticated && !late {
-		t.Errorf("a wrong secret brings %v", err)
+	if status.Code(err) != codes.Unauthenticated {
+		return fmt.Errorf("a wrong secret brings %w", err)
 	}
+	return nil
 }
 
 // spoil writes garbage on the streams of a process, in its name.
-func spoil(t *testing.T, pid, family int, late bool) {
+func spoil(t *testing.T, pid, family int) error {
 	t.Helper()
 	streams := streamsOf(t, pid, family)
 	defer func() { // held, they would not end with their process
@@ -301,16 +305,14 @@ func spoil(t *testing.T, pid, family int, late bool) {
 		}
 	}()
 	if len(streams) == 0 {
-		if !late {
-			t.Fatalf("process %d has no such stream", pid)
-		}
-		return
+		return fmt.Errorf("process %d has no such stream", pid)
 	}
 	for _, fd := range streams {
-		if _, err := unix.Write(fd, bytes.Repeat([]byte{0xff}, 64)); err != nil && !late {
+		if _, err := unix.Write(fd, bytes.Repeat([]byte{0xff}, 64)); err != nil {
 			t.Logf("garbage cannot be written: %v", err) // one tells of another meanwhile
 		}
 	}
+	return nil
 }
 
 // streamsOf borrows the streams of another process; the caller closes them.
