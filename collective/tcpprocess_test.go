@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +43,7 @@ const short = 500 * time.Millisecond
 func TestOverTCPAMissingRankIsNamedByTheSetUp(t *testing.T) {
 	patient(t, short, func(deadline time.Duration) error {
 		ls, addresses := listeners(t, 3)
-		ls[1].Close() // nobody is there; rank 0 is waited for by rank 2
+		addresses[1] = "127.0.0.1:1" // where nobody is, nor comes to be; rank 0 is waited for by rank 2
 		errs := make([]error, 3)
 		var wait sync.WaitGroup
 		for _, r := range []int{0, 2} {
@@ -196,6 +197,48 @@ func TestOverTCPSomethingElseAtAPeersAddressIsNamed(t *testing.T) {
 	err := setUp(ls[1], nil, TCPSettings{Rank: 1, Addresses: addresses, Deadline: 3 * time.Second})
 	if !errors.As(err, &e) || !slices.Equal(e.Missing, []int{0}) || !strings.Contains(e.Error(), "rank 0 at "+addresses[0]) {
 		t.Error(err)
+	}
+}
+
+func TestOverTCPSomethingThatSaysNothingAtAPeersAddressIsNamed(t *testing.T) {
+	ls, addresses := listeners(t, 2) // of which the first accepts, and nobody reads
+	var e *Error
+	err := setUp(ls[1], nil, TCPSettings{Rank: 1, Addresses: addresses, Deadline: short})
+	if !errors.As(err, &e) || !errors.Is(e, ErrDeadline) || !slices.Equal(e.Missing, []int{0}) || !strings.Contains(e.Error(), "rank 0 at "+addresses[0]+": it did not answer as a gofsdp rank does") {
+		t.Error(err)
+	}
+}
+
+func TestOverTCPWhoComesMayBeSlowAsLongAsTheDeadlineAllows(t *testing.T) {
+	for _, x := range []struct {
+		deadline, rest time.Duration
+		in             bool
+	}{
+		{10 * time.Second, 4 * time.Second, true},
+		{10 * time.Second, 6 * time.Second, false},
+		{time.Minute, 20 * time.Second, true},
+		{time.Minute, 40 * time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) { // in which a rest takes no time
+			join := func(rank int) *mesh {
+				set := TCPSettings{Group: "x", Rank: rank, Addresses: make([]string, 2), Secret: tcpSecret, Connections: 1, Deadline: x.deadline}
+				return &mesh{TCP: &TCP{set: set}, conns: map[seat]net.Conn{}, change: make(chan struct{}, 1)}
+			}
+			here, there := net.Pipe()
+			admitted := make(chan error)
+			go func() {
+				err := join(0).admit(t.Context(), here)
+				if err != nil {
+					_ = here.Close()
+				}
+				admitted <- err
+			}()
+			time.Sleep(x.rest)
+			let := join(1).introduce(t.Context(), there, seat{0, 0})
+			if err := <-admitted; (err == nil) != x.in || (let == nil) != x.in {
+				t.Errorf("after %v of %v: %v, and %v", x.rest, x.deadline, err, let)
+			}
+		})
 	}
 }
 

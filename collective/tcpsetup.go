@@ -25,8 +25,8 @@ const (
 	helloSize  = len(hello) + 5*4 + nonceSize
 	nonceSize  = 32
 	answerSize = 1 + nonceSize + sha256.Size
-	// handshakeTime bounds one handshake, so that who connects and is silent
-	// does not hold a place.
+	// handshakeTime is how long who connects may be silent, or half the deadline
+	// where that is longer: no longer does it hold a place.
 	handshakeTime = 5 * time.Second
 	handshakes    = 128 // under way at once
 	refusals      = 8   // that are told
@@ -144,10 +144,9 @@ func (m *mesh) accept(ctx context.Context, listener net.Listener, ended *sync.Wa
 	}
 }
 
-// limit makes all use of conn fail once the handshake takes too long or ctx is
-// done, until the returned function is called.
+// limit makes all use of conn fail once ctx is done, until the returned function is
+// called, which lifts any other limit, too.
 func limit(ctx context.Context, conn net.Conn) (release func()) {
-	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	ran := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ran)
@@ -163,6 +162,7 @@ func limit(ctx context.Context, conn net.Conn) (release func()) {
 
 // admit is the accepting side of the handshake.
 func (m *mesh) admit(ctx context.Context, conn net.Conn) error {
+	_ = conn.SetDeadline(time.Now().Add(max(handshakeTime, m.set.Deadline/2)))
 	defer limit(ctx, conn)()
 	in := make([]byte, helloSize)
 	if _, err := io.ReadFull(conn, in); err != nil {
@@ -268,7 +268,9 @@ func (m *mesh) dial(ctx context.Context, s seat) {
 			if ctx.Err() == nil {
 				m.end(fmt.Errorf("rank %d at %s: %w", m.name(s.rank), address, err))
 			}
-			return
+			if !errors.Is(context.Cause(ctx), ErrDeadline) {
+				return
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -283,7 +285,8 @@ func (m *mesh) dial(ctx context.Context, s seat) {
 	}
 }
 
-// introduce is the dialing side of the handshake.
+// introduce is the dialing side of the handshake. Who is dialed is a rank, which
+// may be slow, so that the set-up's deadline alone ends it.
 func (m *mesh) introduce(ctx context.Context, conn net.Conn, s seat) error {
 	defer limit(ctx, conn)()
 	out := []byte(hello)

@@ -143,7 +143,7 @@ func TestProcessesOnDifferentMachinesAgreeOrAreRefusedByName(t *testing.T) {
 		}
 		var out bytes.Buffer
 		outcome, err := launcher.Run(t.Context(), launcher.Job{
-			Settings: launcher.Settings{Deadline: 10 * time.Second, StartWithin: time.Minute},
+			Settings: launcher.Settings{Deadline: time.Minute, StartWithin: time.Minute},
 			Run:      "test", Nodes: len(c.machines), Ranks: 1, Mesh: "1x1", Config: config, Dir: dir.Path(),
 			Placer: launcher.Local{Command: []string{differingCommand}, Stderr: os.Stderr}, Stdout: &out, Stderr: &out, OnReport: a.report,
 		})
