@@ -39,12 +39,19 @@ func Open(s Sources) (*Driver, error) {
 		d.noBLAS = fmt.Errorf("cuda: matrix products need cuBLAS: %w", err)
 		return d, nil
 	}
-	d.blas = (*C.gofsdp_blas)(C.calloc(1, C.sizeof_gofsdp_blas))
-	var missing [4]*C.char
-	if lacks := int(C.gofsdp_fill_blas(handle, d.blas, &missing[0], C.int(len(missing)))); lacks > 0 {
-		d.noBLAS = fmt.Errorf("cuda: %s (%s, version %s) has no %s; one of CUDA 12 or 13 is needed", lib.Name, lib.Path, lib.Version, named(missing[:], lacks))
-	}
+	d.blas, d.noBLAS = fillBLAS(handle, lib)
 	return d, nil
+}
+
+// fillBLAS returns the table of a cuBLAS that is open. The error names what it lacks, and the remedy.
+func fillBLAS(handle unsafe.Pointer, lib Library) (*C.gofsdp_blas, error) {
+	table := (*C.gofsdp_blas)(C.calloc(1, C.sizeof_gofsdp_blas))
+	var missing [4]*C.char
+	if lacks := int(C.gofsdp_fill_blas(handle, table, &missing[0], C.int(len(missing)))); lacks > 0 {
+		C.free(unsafe.Pointer(table))
+		return nil, fmt.Errorf("cuda: %s (%s, version %s) has no %s; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let %s name its file", lib.Name, lib.Path, lib.Version, named(missing[:], lacks), OverrideBLAS)
+	}
+	return table, nil
 }
 
 // named lists symbols that a library lacks, of which the first are known by name.
@@ -258,7 +265,13 @@ func (s Sources) Find() Report {
 		r.Problem = err.Error()
 	}
 	var handle unsafe.Pointer
-	_, r.BLASLt, r.BLAS, _ = s.openBLAS(version)
+	if handle, r.BLASLt, r.BLAS, err = s.openBLAS(version); err == nil {
+		table, err := fillBLAS(handle, r.BLAS)
+		if err != nil {
+			r.BLAS.Problem = err.Error()
+		}
+		C.free(unsafe.Pointer(table))
+	}
 	if handle, r.NCCL, err = s.load(nccl); err == nil {
 		if v := C.gofsdp_nccl_version(handle); v >= 0 {
 			r.NCCL.Version = ncclText(int(v))

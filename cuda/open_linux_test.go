@@ -152,13 +152,20 @@ func TestCuBLASAndNCCLAreFoundInWheels(t *testing.T) {
 		"of CUDA 13": {
 			files: map[string][]string{
 				"cu13/lib/libcublasLt.so.13":   {"-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13"},
-				"cu13/lib/libcublas.so.13":     {"-DPROPERTY=cublasGetProperty", "-DMAJOR=13"},
-				"cublas/lib/libcublas.so.12":   {"-DPROPERTY=cublasGetProperty", "-DMAJOR=12"},
+				"cu13/lib/libcublas.so.13":     {"-DPROPERTY=cublasGetProperty", "-DMAJOR=13", "-DCOMPLETE"},
+				"cublas/lib/libcublas.so.12":   {"-DPROPERTY=cublasGetProperty", "-DMAJOR=12", "-DCOMPLETE"},
 				"cublas/lib/libcublasLt.so.12": {"-DPROPERTY=cublasLtGetProperty", "-DMAJOR=12"},
 			},
 			lt: "cu13/lib/libcublasLt.so.13 13.1.2", blas: "cu13/lib/libcublas.so.13 13.1.2",
 		},
 		"of CUDA 12": {
+			files: map[string][]string{
+				"cublas/lib/libcublas.so.12":   {"-DPROPERTY=cublasGetProperty", "-DMAJOR=12", "-DCOMPLETE"},
+				"cublas/lib/libcublasLt.so.12": {"-DPROPERTY=cublasLtGetProperty", "-DMAJOR=12"},
+			},
+			lt: "cublas/lib/libcublasLt.so.12 12.1.2", blas: "cublas/lib/libcublas.so.12 12.1.2",
+		},
+		"of CUDA 12, lacking what is called": {
 			files: map[string][]string{
 				"cublas/lib/libcublas.so.12":   {"-DPROPERTY=cublasGetProperty", "-DMAJOR=12"},
 				"cublas/lib/libcublasLt.so.12": {"-DPROPERTY=cublasLtGetProperty", "-DMAJOR=12"},
@@ -168,8 +175,8 @@ func TestCuBLASAndNCCLAreFoundInWheels(t *testing.T) {
 		"by override, Lt beside it": {
 			files: map[string][]string{
 				"cu13/lib/libcublasLt.so.13": {"-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13"},
-				"cu13/lib/libcublas.so.13":   {"-DPROPERTY=cublasGetProperty", "-DMAJOR=13"},
-				"mine/libcublas.so.12":       {"-DPROPERTY=cublasGetProperty", "-DMAJOR=12"},
+				"cu13/lib/libcublas.so.13":   {"-DPROPERTY=cublasGetProperty", "-DMAJOR=13", "-DCOMPLETE"},
+				"mine/libcublas.so.12":       {"-DPROPERTY=cublasGetProperty", "-DMAJOR=12", "-DCOMPLETE"},
 				"mine/libcublasLt.so.12":     {"-DPROPERTY=cublasLtGetProperty", "-DMAJOR=12"},
 			},
 			env: map[string]string{OverrideBLAS: "mine/libcublas.so.12"},
@@ -192,6 +199,9 @@ func TestCuBLASAndNCCLAreFoundInWheels(t *testing.T) {
 			told := func(l Library) string { return strings.TrimPrefix(l.Path, root+site) + " " + l.Version }
 			if told(r.BLASLt) != c.lt || told(r.BLAS) != c.blas || told(r.NCCL) != "nccl/lib/libnccl.so.2 2.29.7" {
 				t.Errorf("%+v\n%+v\n%+v", r.BLASLt, r.BLAS, r.NCCL)
+			}
+			if lacks := name == "of CUDA 12, lacking what is called"; lacks != strings.Contains(r.BLAS.Problem, "has no cublasCreate_v2, ") || !lacks && r.BLAS.Problem != "" {
+				t.Errorf("%+v", r.BLAS)
 			}
 		})
 	}

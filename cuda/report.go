@@ -45,7 +45,7 @@ type Library struct {
 	Path    string `json:"path,omitempty"`    // the file, links followed; empty where none was opened
 	Version string `json:"version,omitempty"` // its own: "2.29.7"; of the driver the CUDA that it offers
 	Release string `json:"release,omitempty"` // of the driver: "535.161.08", where the file's name says it
-	Problem string `json:"problem,omitempty"` // why it was not opened, and the remedy
+	Problem string `json:"problem,omitempty"` // why it was not opened or cannot be used, and the remedy
 }
 
 // Properties are those of a GPU.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/record"
 )
 
@@ -92,7 +93,7 @@ func nonEmpty(all ...string) (list []string) {
 
 // usableGPUs are those that can be used, one where there is nothing by which several talk.
 func (m Machine) usableGPUs() (n int) {
-	if m.GPU.BLAS.Path == "" {
+	if !works(m.GPU.BLAS) {
 		return 0
 	}
 	for _, d := range m.GPU.Devices {
@@ -100,11 +101,14 @@ func (m Machine) usableGPUs() (n int) {
 			n++
 		}
 	}
-	if m.GPU.NCCL.Path == "" {
+	if !works(m.GPU.NCCL) {
 		n = min(n, 1)
 	}
 	return n
 }
+
+// works says whether a library is here and can be used.
+func works(l cuda.Library) bool { return l.Path != "" && l.Problem == "" }
 
 // severalGPUs says whether ranks on GPUs of this machine are to talk with each other.
 func (r *Report) severalGPUs() bool {

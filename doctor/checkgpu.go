@@ -60,7 +60,10 @@ func (r *Report) gpus() {
 	}{{"cuBLASLt", g.BLASLt, asked}, {"cuBLAS", g.BLAS, asked}, {"NCCL", g.NCCL, r.Needs.GPUs > 1}} {
 		c := r.add(gpuGroup, l.name, OK, library(l.Library), "")
 		switch {
+		case works(l.Library):
+			continue
 		case l.Path != "":
+			c.Verdict, c.Remedy, c.Blocks = Remedy, said(l.Problem), l.needed
 			continue
 		case l.Problem == "":
 			c.Verdict, c.Found = Missing, "not looked for, as there is no way to call it" // the driver's line says why
@@ -173,7 +176,7 @@ func library(l cuda.Library) string {
 func said(problem string) string {
 	lines := strings.Split(problem, "\n")
 	for i, line := range lines {
-		for _, prefix := range []string{"cuda: ", "nvml: ", "no library: ", "no device: "} {
+		for _, prefix := range []string{"cuda: ", "nccl: ", "nvml: ", "no library: ", "no device: "} {
 			line = strings.TrimPrefix(line, prefix)
 		}
 		lines[i] = line

@@ -280,7 +280,7 @@ func TestWhatAMachineLacksIsNotRun(t *testing.T) {
 		want       string
 	}{
 		{"no test binary", "kernels", func(m *gpucheck.Machine) { m.Tools = t.TempDir() }, "gpucheck.test is not there"},
-		{"one GPU", "nccl-all", func(m *gpucheck.Machine) { m.Report.Devices = m.Report.Devices[:1] }, "one GPU"},
+		{"one GPU", "nccl-all", func(m *gpucheck.Machine) { m.Report.Devices = m.Report.Devices[:1] }, "this machine has 1 GPU that can be used"},
 		{"no witness", "witness", func(*gpucheck.Machine) {}, "witness.test is not there"},
 		{"no Python", "pytorch-tiny", func(m *gpucheck.Machine) { m.Pythons = nil }, "there is no Python"},
 		{"no PyTorch", "pytorch-tiny", func(m *gpucheck.Machine) { m.Environment = []string{plantVariable + "=no torch"} }, "No module named 'torch'"},
@@ -292,6 +292,46 @@ func TestWhatAMachineLacksIsNotRun(t *testing.T) {
 				t.Errorf("%s: %s, want not run, by %q: %s", c.part, o.State, c.want, o.Reason)
 			}
 		})
+	}
+}
+
+func TestWhereNoGPUCanBeUsedTheLoaderAloneIsRun(t *testing.T) {
+	started := filepath.Join(t.TempDir(), "started")
+	r := &gpucheck.Runner{
+		Command: []string{"sh", "-c", "echo $1 >> " + started, "sh"}, Log: io.Discard, Say: func(string, ...any) {},
+		Report: cuda.Report{State: cuda.Unusable, Problem: "cuda: libcuda.so.1 is too old"},
+	}
+	s := gpucheck.Short()
+	for _, names := range [][]string{nil, {"kernels", "nccl"}} {
+		parts := gpucheck.Parts(s)
+		if names != nil {
+			var err error
+			if parts, err = gpucheck.Choose(parts, names); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.RemoveAll(started); err != nil {
+			t.Fatal(err)
+		}
+		result, err := r.Run(t.Context(), s, parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(started); err != nil || string(text) != "loader\n" {
+			t.Errorf("of %q these were started: %q, %v", names, text, err)
+		}
+		for i, p := range result.Parts {
+			want := gpucheck.NotRun
+			if i == 0 {
+				want = gpucheck.Failed // this one leaves no result
+			}
+			if p.State != want || p.State == gpucheck.NotRun && !strings.Contains(p.Reason, "no GPU of this machine can be used") {
+				t.Errorf("%s: %s: %s", p.Name, p.State, p.Reason)
+			}
+		}
+		if err := result.Err(); err == nil || err.Error() != "failed: loader" {
+			t.Error(err)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func (c *check) several() (n int, err error) {
 		}
 	}
 	if n < 2 {
-		err = lacks("this machine has one GPU; several ranks need several")
+		err = lacks("this machine has %s that can be used; several ranks need several", train.Number(n, "GPU"))
 	}
 	return n, err
 }

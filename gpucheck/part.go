@@ -184,11 +184,14 @@ func Choose(all []Part, names []string) (chosen []Part, err error) {
 	return chosen, errors.Join(errs...)
 }
 
+// loaderPart is what all others need.
+var loaderPart = Part{"loader", "the driver, cuBLAS and NCCL are found, and at least one GPU can be used", 90 * time.Second, loader}
+
 // Parts are all parts of a check of these sizes, in the order in which they run.
 func Parts(s Sizes) []Part {
 	const short, long, longest = 90 * time.Second, 4 * time.Minute, 6 * time.Minute
 	parts := []Part{
-		{"loader", "the driver, cuBLAS and NCCL are found, and at least one GPU can be used", short, loader},
+		loaderPart,
 		{"compiled", "the driver compiles every kernel for this GPU", long, compiles},
 		{"kernels", "every operation on the GPU equals its Go reference within the bounds of its formats, in f32 and bf16, at odd sizes", long, kernels},
 		{"gemm", "products of cuBLAS at the models' shapes are right, in f32 without TF32 and in bf16", short, gemm},

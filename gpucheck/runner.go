@@ -49,7 +49,16 @@ func (r *Runner) Run(ctx context.Context, s Sizes, parts []Part) (*Result, error
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	began := time.Now()
+	useless := r.Report.State == cuda.Unusable
+	if useless { // whatever was asked for, it is the loader that says why
+		parts = append([]Part{loaderPart}, slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Name == loaderPart.Name })...)
+	}
 	for _, p := range parts {
+		if useless && p.Name != loaderPart.Name {
+			o := Outcome{Name: p.Name, Claim: p.Claim, State: NotRun, Reason: "no GPU of this machine can be used, which part " + loaderPart.Name + " says more of"}
+			result.Parts = append(result.Parts, o)
+			continue
+		}
 		left := p.Within
 		if r.Within > 0 {
 			left = r.Within - time.Since(began)
@@ -64,6 +73,9 @@ func (r *Runner) Run(ctx context.Context, s Sizes, parts []Part) (*Result, error
 		}
 		r.Say("%s: %s (%.1f s)", p.Name, text, o.Seconds)
 		result.Parts = append(result.Parts, o)
+	}
+	if useless {
+		r.Say("nothing else was run: no GPU of this machine can be used")
 	}
 	result.Seconds = time.Since(began).Seconds()
 	result.judge(s.Models)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/cpu"
+	"github.com/gofsdp/gofsdp/cuda"
 	"github.com/gofsdp/gofsdp/doctor"
 	"github.com/gofsdp/gofsdp/model"
 )
@@ -40,6 +41,7 @@ func (c *doctorCommand) Run(a *app) error {
 		}
 	}
 	m := doctor.Sources{Root: root}.Find()
+	judgeNCCL(&m.GPU, cuda.Sources{Root: root})
 	m.Processor, err = processor()
 	if err != nil {
 		return err

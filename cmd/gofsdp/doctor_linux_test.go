@@ -88,6 +88,21 @@ func TestTheDoctorTellsOfDrivers(t *testing.T) {
 			out: []string{"MISSING NCCL none GOFSDP_LIBNCCL: stat /nowhere: no such file", ") and 1 GPU\n"},
 			err: "gofsdp: GPU NCCL: none; GOFSDP_LIBNCCL: /nowhere: no such file",
 		},
+		"an NCCL of a version that is not supported": {
+			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideNCCL: there.older}, args: []string{"quickstart", "--ranks", "2", "--gpus", "2"}, code: 1,
+			out: []string{"REMEDY NCCL 2.26.5, " + there.older, "is NCCL 2.26.5, which is not supported; NCCL 2.27 or newer is needed: install NVIDIA's wheel of it", ") and 1 GPU\n"},
+			err: "gofsdp: GPU NCCL: 2.26.5, " + there.older + "; libnccl.so.2.26.5 (" + there.older + ") is NCCL 2.26.5, which is not supported; ",
+		},
+		"an NCCL that lacks what is called": {
+			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideNCCL: there.lackingNCCL}, args: []string{"--gpus", "2"}, code: 1,
+			out: []string{"REMEDY NCCL 2.18.5, "},
+			err: "lacks 15 functions, ncclGetUniqueId, ",
+		},
+		"a cuBLAS that lacks what is called": {
+			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideBLAS: there.lackingBLAS}, args: []string{"--gpus", "1"}, code: 1,
+			out: []string{"ok cuBLASLt 12.1.2, ", "REMEDY cuBLAS 12.1.2, ", "ready to compute: the CPU ("},
+			err: "has no cublasCreate_v2, ",
+		},
 		"no NCCL for one": {
 			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideNCCL: "/nowhere"}, args: []string{"--gpus", "1"},
 			out: []string{"missing NCCL none GOFSDP_LIBNCCL: stat /nowhere: no such file"},

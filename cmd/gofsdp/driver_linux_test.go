@@ -14,9 +14,10 @@ import (
 	"github.com/gofsdp/gofsdp/cuda"
 )
 
-// testDriver is the files of the driver of package cuda's tests and of an NCCL that
-// has its version alone.
-type testDriver struct{ driver, nccl string }
+// testDriver is the files of the driver of package cuda's tests, and of a cuBLAS
+// and an NCCL of which only the version can be asked; in older one is of NCCL 2.26,
+// and others lack what is called.
+type testDriver struct{ driver, blas, nccl, older, lackingBLAS, lackingNCCL string }
 
 // driverControl is what it is told: the first numbers of its control file.
 type driverControl struct{ Version, Init, Devices, Major int32 }
@@ -51,12 +52,18 @@ func newTestDriver(t *testing.T) testDriver {
 		}
 		return out
 	}
+	const version, blas, complete = "libraries/version.c", "-DPROPERTY=cublasGetProperty", "-DCOMPLETE"
 	d := testDriver{
-		driver: compile("libcuda.so.535.161.08", "driver/driver.c"),
-		nccl:   compile("libnccl.so.2", "libraries/version.c", "-DNCCL=22907"),
+		driver:      compile("libcuda.so.535.161.08", "driver/driver.c"),
+		blas:        compile("libcublas.so.13", version, blas, "-DMAJOR=13", complete),
+		nccl:        compile("libnccl.so.2", version, "-DNCCL=22907", complete),
+		older:       compile("libnccl.so.2.26.5", version, "-DNCCL=22605", complete),
+		lackingBLAS: compile("libcublas.so.12", version, blas, "-DMAJOR=12"),
+		lackingNCCL: compile("libnccl.so.2.18.5", version, "-DNCCL=21805"),
 	}
-	compile("libcublasLt.so.13", "libraries/version.c", "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13")
-	t.Setenv(cuda.OverrideBLAS, compile("libcublas.so.13", "libraries/version.c", "-DPROPERTY=cublasGetProperty", "-DMAJOR=13"))
+	compile("libcublasLt.so.13", version, "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13")
+	compile("libcublasLt.so.12", version, "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=12")
+	t.Setenv(cuda.OverrideBLAS, d.blas)
 	t.Setenv(cuda.OverrideDriver, d.driver)
 	t.Setenv(cuda.OverrideNCCL, d.nccl)
 	return d

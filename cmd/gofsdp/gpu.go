@@ -31,16 +31,33 @@ func nvidia() *gpus {
 	driver, err := cuda.Open(cuda.Sources{})
 	switch {
 	case err == nil:
-		g.report = cuda.Sources{}.Find()
+		g.look()
 		g.open = func(o cuda.Options) (device.Device, error) { return cuda.New(driver, o) }
 	case errors.Is(err, cuda.ErrNoLibrary):
 		g.report = cuda.Report{State: cuda.NoLibrary, Problem: err.Error()}
 	case errors.Is(err, cuda.ErrNoDevice):
 		g.report = cuda.Report{State: cuda.NoDevice, Problem: err.Error()}
 	default:
-		g.report = cuda.Report{State: cuda.Unusable, Problem: err.Error()}
+		g.look() // who tells what is wrong tells of what is there, too
 	}
 	return g
+}
+
+// look finds what GPUs need.
+func (g *gpus) look() {
+	g.report = cuda.Sources{}.Find()
+	judgeNCCL(&g.report, cuda.Sources{})
+}
+
+// judgeNCCL adds to what was found what package nccl has to say of its library: a
+// version that is not supported, functions that are not there.
+func judgeNCCL(r *cuda.Report, s cuda.Sources) {
+	if r.NCCL.Path == "" {
+		return // why stands there
+	}
+	if _, err := nccl.Open(s); err != nil {
+		r.NCCL.Problem = err.Error()
+	}
 }
 
 // gpusOf returns the GPUs that a setting of scaling.device may mean for a machine
@@ -69,7 +86,7 @@ func (g *gpus) lacks(local, ranks int, several bool) string {
 			train.Number(len(r.Devices), "GPU"), train.Number(ranks, "rank"))
 	case r.Devices[local].Problem != "":
 		return r.Devices[local].Problem
-	case g.kind == cudaDevice && r.BLAS.Path == "":
+	case r.BLAS.Problem != "":
 		return "matrix products need cuBLAS: " + plain(r.BLAS.Problem)
 	case several:
 		if _, err := g.nccl(); err != nil {

@@ -50,11 +50,35 @@ func TestWhatARunOnGPUsLacksIsNamedWithTheRemedy(t *testing.T) {
 			[]string{"--ranks", "2"},
 			[]string{"rank 0 on this machine has no GPU to compute on: GOFSDP_LIBNCCL: /nowhere: no such file or directory"},
 		},
-		"an NCCL that is none": {
+		"a cuBLAS that is none": {
+			driverControl{12040, 0, 1, 8},
+			map[string]string{cuda.OverrideBLAS: there.lackingBLAS},
+			[]string{"--ranks", "1"},
+			[]string{"matrix products need cuBLAS: libcublas.so.12 (" + there.lackingBLAS + ", version 12.1.2) has no ", "one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBCUBLAS name its file"},
+		},
+		"fewer GPUs than ranks": {
 			driverControl{12040, 0, 2, 8},
 			nil,
+			[]string{"--ranks", "4"},
+			[]string{"rank 2 on this machine has no GPU to compute on: 2 GPUs for 4 ranks that take one each: start as many as there are, by scaling.num_workers, or look at CUDA_VISIBLE_DEVICES"},
+		},
+		"too little memory": {
+			driverControl{12040, 0, 1, 8},
+			nil,
+			[]string{"--ranks", "1", "--set", "model=qwen2.5-7b"},
+			[]string{"a rank needs ", " of its GPU's memory, ", "and Test GPU 0 has 24 GiB: shard over more ranks, take a smaller train.micro_batch"},
+		},
+		"an older NCCL": {
+			driverControl{12040, 0, 2, 8},
+			map[string]string{cuda.OverrideNCCL: there.older},
 			[]string{"--ranks", "2"},
-			[]string{"libnccl.so.2 (" + there.nccl + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"},
+			[]string{"libnccl.so.2.26.5 (" + there.older + ") is NCCL 2.26.5, which is not supported; NCCL 2.27 or newer is needed: install NVIDIA's wheel of it"},
+		},
+		"an NCCL that is none": {
+			driverControl{12040, 0, 2, 8},
+			map[string]string{cuda.OverrideNCCL: there.lackingNCCL},
+			[]string{"--ranks", "2"},
+			[]string{"libnccl.so.2.18.5 (" + there.lackingNCCL + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -98,8 +98,8 @@ func newImage(t *testing.T, wheels, program string) *image {
 	const version = "libraries/version.c"
 	lt := imageLib64 + "/libcublasLt.so.13"
 	m.compile(lt, version, "-DPROPERTY=cublasLtGetProperty", "-DMAJOR=13", "-Wl,-soname,libcublasLt.so.13")
-	m.compile(imageLib64+"/libcublas.so.13", version, "-DPROPERTY=cublasGetProperty", "-DMAJOR=13", "-Wl,--no-as-needed,-rpath,$ORIGIN", root+lt)
-	m.compile(imageSystem+"/libnccl.so.2.28.3", version, "-DNCCL=22803")
+	m.compile(imageLib64+"/libcublas.so.13", version, "-DPROPERTY=cublasGetProperty", "-DMAJOR=13", "-DCOMPLETE", "-Wl,--no-as-needed,-rpath,$ORIGIN", root+lt)
+	m.compile(imageSystem+"/libnccl.so.2.28.3", version, "-DNCCL=22803", "-DCOMPLETE")
 	m.must(os.Symlink("libnccl.so.2.28.3", root+imageSystem+"/libnccl.so.2"))
 	m.compile(imageCUDA+"/compat/"+compatFile, "driver/driver.c")
 	m.must(os.Symlink(compatFile, root+imageCUDA+"/compat/libcuda.so.1"))
