@@ -13,6 +13,7 @@ type Binding struct {
 	root     *field
 	byKey    map[string]*field
 	inputs   []string // names of what was loaded, in order; mistakes are sorted by it
+	file     string   // the first of them that is no flag: whose mistakes it is that nothing says
 	mistakes []*Mistake
 	unread   bool // an input was not understood at all
 }

@@ -102,7 +102,8 @@ func (r Run) Check() []error {
 	return errs
 }
 
-// Tree returns all values as nested maps, by their keys.
+// Tree returns all values as nested maps, by their keys; durations as texts, such
+// as "10s".
 func (c Config) Tree() map[string]any { return tree(reflect.ValueOf(c)) }
 
 func tree(section reflect.Value) map[string]any {
@@ -114,6 +115,8 @@ func tree(section reflect.Value) map[string]any {
 			values[key] = tree(v)
 		case v.Kind() == reflect.Slice && v.IsNil():
 			values[key] = []string{}
+		case kindOf(v.Type()) == kind(durationKind{}):
+			values[key] = durationKind{}.print(v)
 		default:
 			values[key] = v.Interface()
 		}

@@ -56,6 +56,9 @@ func (b *Binding) readFile(path string) ([]byte, bool) {
 // as it is, so a later Load adds to an earlier one.
 func (b *Binding) Load(name string, text []byte) {
 	b.inputs = append(b.inputs, name)
+	if b.file == "" {
+		b.file = name
+	}
 	b.loadSection(name, b.root, b.parse(name, text))
 }
 
@@ -354,10 +357,12 @@ func tokenPlace(name string, t *token.Token) Source {
 	return Source{name, t.Position.Line, t.Position.Column}
 }
 
-// Set takes one assignment of --set, "data.sequence_length=512". Text is taken as it is, without
+// Set is SetBy for --set.
+func (b *Binding) Set(assignment string) { b.SetBy("--set", assignment) }
+
+// SetBy takes one assignment that a flag makes, "data.sequence_length=512". Text is taken as it is, without
 // quotes; a list is "a,b" or, as in YAML, "[a, b]". The last assignment of a key holds.
-func (b *Binding) Set(assignment string) {
-	const name = "--set"
+func (b *Binding) SetBy(name, assignment string) {
 	if !slices.Contains(b.inputs, name) {
 		b.inputs = append(b.inputs, name)
 	}

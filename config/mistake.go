@@ -11,7 +11,7 @@ import (
 
 // A Source is where a value came from. The zero Source is the default.
 type Source struct {
-	Name   string // of the file, or "--set"; "" for the default
+	Name   string // of the file, or of the flag, such as "--set"; "" for the default
 	Line   int    // 1 is the first; 0 where there are no lines
 	Column int    // 1 is the first, counted in characters
 }
@@ -91,6 +91,9 @@ func (b *Binding) Check() error {
 	})
 	errs := make([]error, len(all))
 	for i, m := range all {
+		if m.Source == (Source{}) { // what no line says is missing in the file
+			m.Source.Name = b.file
+		}
 		errs[i] = m
 	}
 	return errors.Join(errs...)

@@ -3,6 +3,7 @@ package config_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gofsdp/gofsdp/config"
 	"github.com/gofsdp/gofsdp/fsdp"
@@ -40,5 +41,26 @@ func TestNodesHaveEvenPartsOfTheMesh(t *testing.T) {
 		if !strings.Contains(got, x.want) {
 			t.Errorf("%s: %s, want: %s", what, got, x.want)
 		}
+	}
+}
+
+func TestTheTreeHoldsWhatAReaderOfJSONUnderstands(t *testing.T) {
+	var c config.Config
+	config.Bind(&c)
+	c.Run.Processes.Deadline = 90 * time.Second
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		if m, ok := v.(map[string]any); ok {
+			for k, x := range m {
+				walk(path+"."+k, x)
+			}
+		} else if _, ok := v.(time.Duration); ok {
+			t.Errorf("%s is a number of nanoseconds", path)
+		}
+	}
+	tree := c.Tree()
+	walk("", tree)
+	if got := tree["run"].(map[string]any)["processes"].(map[string]any)["deadline"]; got != "1m30s" {
+		t.Errorf("the deadline is %v", got)
 	}
 }

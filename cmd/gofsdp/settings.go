@@ -38,26 +38,29 @@ type spread struct {
 	Strategy *string `placeholder:"NAME" help:"What they shard: no_shard, shard_optimizer, shard_grad_op, full_shard, hybrid_shard or hybrid_full_shard (scaling.sharding.strategy)."`
 }
 
+// assignment is what a flag sets.
+type assignment struct{ flag, text string }
+
 // assignments returns what the flags set.
-func (s spread) assignments() (list []string) {
+func (s spread) assignments() (list []assignment) {
 	if s.Ranks != nil {
-		list = append(list, fmt.Sprintf("scaling.num_workers=%d", *s.Ranks))
+		list = append(list, assignment{"--ranks", fmt.Sprintf("scaling.num_workers=%d", *s.Ranks)})
 	}
 	if s.Nodes != nil {
-		list = append(list, fmt.Sprintf("scaling.nodes=%d", *s.Nodes))
+		list = append(list, assignment{"--nodes", fmt.Sprintf("scaling.nodes=%d", *s.Nodes)})
 	}
 	if s.Mesh != nil {
-		list = append(list, "scaling.sharding.mesh="+*s.Mesh)
+		list = append(list, assignment{"--mesh", "scaling.sharding.mesh=" + *s.Mesh})
 	}
 	if s.Strategy != nil {
-		list = append(list, "scaling.sharding.strategy="+*s.Strategy)
+		list = append(list, assignment{"--strategy", "scaling.sharding.strategy=" + *s.Strategy})
 	}
 	return list
 }
 
 // load returns the configuration, with a command's own assignments, with all
 // mistakes in one error.
-func (c configured) load(a *app, assignments ...string) (*config.Config, *config.Binding, error) {
+func (c configured) load(a *app, assignments ...assignment) (*config.Config, *config.Binding, error) {
 	var cfg config.Config
 	b := config.Bind(&cfg)
 	info, err := os.Stat(c.File)
@@ -74,8 +77,11 @@ func (c configured) load(a *app, assignments ...string) (*config.Config, *config
 	if c.Cluster != "" {
 		b.ReplaceFile(c.Cluster, config.Cluster...)
 	}
-	for _, s := range append(c.Set, assignments...) {
+	for _, s := range c.Set {
 		b.Set(s)
+	}
+	for _, x := range assignments {
+		b.SetBy(x.flag, x.text)
 	}
 	if err := b.Check(); err != nil {
 		return nil, nil, asUser(err)

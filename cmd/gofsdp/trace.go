@@ -33,11 +33,11 @@ func (f *traceFlag) Decode(ctx *kong.DecodeContext) error {
 }
 
 // assignments returns what the flag sets.
-func (f traceFlag) assignments() []string {
+func (f traceFlag) assignments() []assignment {
 	if f == "" {
 		return nil
 	}
-	return []string{"run.trace=" + string(f)}
+	return []assignment{{"--trace", "run.trace=" + string(f)}}
 }
 
 // window returns the steps to be traced, which have been checked.
