@@ -102,6 +102,7 @@ func (d *Dir) Conclude(r *Run, list []Attempt) error {
 			}
 		}
 	}
+	_ = os.Remove(d.EvidenceDir()) // which is refused where there is anything in it
 	r.Attempts = slices.Clone(list)
 	if err := d.WriteRun(r); err != nil {
 		return err

@@ -53,6 +53,9 @@ func TestOneFileIsLeftOfARunThatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	list[0].End(OutcomeOf(0, ""))
+	if err := errors.Join(d.MakeEvidence(), d.MakeEvidence()); err != nil { // as by several that have some
+		t.Fatal(err)
+	}
 	for range 2 { // the second time there is nothing to remove
 		half := []string{filepath.Join(d.Path(), ".model.partial-0badcafe"), filepath.Join(d.Path(), ".run.json.partial-0badcafe")}
 		if err := errors.Join(os.Mkdir(half[0], 0o777), os.WriteFile(filepath.Join(half[0], "shard"), nil, 0o666), os.WriteFile(half[1], nil, 0o666)); err != nil {
@@ -62,8 +65,15 @@ func TestOneFileIsLeftOfARunThatHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := names(t, d.Path()); !slices.Equal(got, []string{"evidence", "logs", "run.json"}) {
+	if got := names(t, d.Path()); !slices.Equal(got, []string{"logs", "run.json"}) {
 		t.Errorf("the directory holds %q", got)
+	}
+	file := filepath.Join(d.EvidenceDir(), "nccl.log")
+	if err := errors.Join(d.MakeEvidence(), os.WriteFile(file, []byte("x"), 0o666), d.Conclude(NewRun(), list)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("evidence is gone: %v", err)
 	}
 	r, err := d.ReadRun()
 	if err != nil || len(r.Attempts) != 1 || r.Attempts[0].Outcome.State != Succeeded {

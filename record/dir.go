@@ -8,7 +8,7 @@
 //	progress.csv      every report, a line each (Progress)
 //	events.out.*      the same for TensorBoard (Events)
 //	logs/             what the processes said, and where ranks stood when a run failed (Flight)
-//	evidence/         files that back a figure of the record
+//	evidence/         files that back a figure of the record, where there are any
 //	model/            the weights, as a Hugging Face directory
 //	trace.json        what ranks did over some steps, where it was asked for (Trace)
 //
@@ -69,12 +69,8 @@ func (d *Dir) create() (err error) {
 	defer func() {
 		if err != nil { // leave the directory as empty as it was
 			os.Remove(d.LogsDir())
-			os.Remove(d.EvidenceDir())
 		}
 	}()
-	if err := os.Mkdir(d.EvidenceDir(), 0o777); err != nil {
-		return err
-	}
 	return probe(d.path)
 }
 
@@ -152,8 +148,17 @@ func (d *Dir) ProgressFile() string { return filepath.Join(d.path, "progress.csv
 // LogsDir returns the path of the directory of logs.
 func (d *Dir) LogsDir() string { return filepath.Join(d.path, "logs") }
 
-// EvidenceDir returns the path of the directory of files that back figures.
+// EvidenceDir returns the path of the directory of files that back figures. Create
+// does not make it: who has such files does (MakeEvidence).
 func (d *Dir) EvidenceDir() string { return filepath.Join(d.path, "evidence") }
+
+// MakeEvidence makes EvidenceDir. Where nothing is put there, Conclude removes it.
+func (d *Dir) MakeEvidence() error {
+	if err := os.Mkdir(d.EvidenceDir(), 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("run directory %s: %w", d.path, explain(err))
+	}
+	return nil
+}
 
 // ModelDir returns the path for the weights. Create does not make it: it appears
 // when there are weights.

@@ -50,7 +50,7 @@ func says(t *testing.T, err error, want ...string) {
 
 func TestANewRunHasItsDirectories(t *testing.T) {
 	d := create(t)
-	if got := names(t, d.Path()); !slices.Equal(got, []string{"evidence", "logs"}) {
+	if got := names(t, d.Path()); !slices.Equal(got, []string{"logs"}) {
 		t.Errorf("the directory holds %q", got)
 	}
 }

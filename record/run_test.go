@@ -232,7 +232,7 @@ func TestTheRecordIsReplacedWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := names(t, d.Path()); len(got) != 3 {
+	if got := names(t, d.Path()); len(got) != 2 {
 		t.Errorf("the directory holds %q", got)
 	}
 }

@@ -25,6 +25,9 @@ func (j *job) launch(binding *config.Binding) error {
 	j.printf("%s: %s; results in %s\n", j.run.Model.Name, j.run.Outline(), j.dir.Path())
 	nodes := j.cfg.Scaling.Nodes
 	attempt, err := beginAttempt(j.dir, j.rec.Attempts, nodes, j.cfg.Scaling.Workers/nodes)
+	if err == nil && j.on.gpus != nil {
+		err = j.dir.MakeEvidence() // for the logs of NCCL
+	}
 	if err == nil {
 		err = j.start(binding, nodes, attempt)
 		j.traced()
