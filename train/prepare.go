@@ -60,7 +60,11 @@ func (s Settings) NewPlanOver(ranks, rank int, sharding fsdp.Sharding, cfg model
 	}
 	o := s.PlanOptions(cfg, seqLen)
 	if err := CheckRows(o.Seqs, seqLen); err != nil {
-		return nil, fmt.Errorf("train.micro_batch: %w", err)
+		key := "train.micro_batch"
+		if o.Seqs == 1 {
+			key = "data.sequence_length"
+		}
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	if rows := o.Seqs * seqLen; s.HeadRows > 0 && rows/s.HeadRows > mostPieces {
 		return nil, fmt.Errorf("train.head_rows: %d cuts the %d tokens of a micro-batch into more than %d pieces; raise it, or set 0", s.HeadRows, rows, mostPieces)
@@ -73,8 +77,12 @@ func (s Settings) NewPlanOver(ranks, rank int, sharding fsdp.Sharding, cfg model
 }
 
 // CheckRows returns an error where a micro-batch is beyond what any device
-// holds, which is known before it is planned.
+// holds, which is known before it is planned. Of a single sequence that is its
+// length.
 func CheckRows(seqs, seqLen int) error {
+	if seqs == 1 && seqLen > mostRows {
+		return fmt.Errorf("a sequence of %d tokens has more than the %d that can be planned; take shorter ones", seqLen, mostRows)
+	}
 	if seqs > mostRows/seqLen {
 		return fmt.Errorf("%d sequences of %d tokens are more at once than the %d tokens that can be planned; take fewer", seqs, seqLen, mostRows)
 	}

@@ -82,15 +82,19 @@ func TestAMicroBatchThatNoDeviceHoldsIsRefusedBeforeItIsPlanned(t *testing.T) {
 		micro, length, rows int
 		want                string
 	}{
-		"many sequences":               {100_000_000, 32, 0, "train.micro_batch: "},
-		"a product beyond 64 bits":     {math.MaxInt, 2048, 0, "train.micro_batch: "},
-		"the loss in too many pieces":  {16, 2048, 1, "train.head_rows: "},
-		"the loss a row at a time":     {2, 2048, 1, ""},
-		"as few pieces as one can ask": {16, 2048, 1 << 30, ""},
+		"many sequences":                {100_000_000, 32, 0, "train.micro_batch: "},
+		"a product beyond 64 bits":      {math.MaxInt, 2048, 0, "train.micro_batch: "},
+		"one sequence that is too long": {1, 3_000_000, 0, "data.sequence_length: a sequence of 3000000 tokens has more than the 1048576 that can be planned; take shorter ones"},
+		"one of several, by default":    {0, 3_000_000, 0, "data.sequence_length: a sequence of 3000000 tokens "},
+		"the loss in too many pieces":   {16, 2048, 1, "train.head_rows: "},
+		"the loss a row at a time":      {2, 2048, 1, ""},
+		"as few pieces as one can ask":  {16, 2048, 1 << 30, ""},
 	} {
-		s := Settings{Batch: c.micro, MicroBatch: c.micro, HeadRows: c.rows, Precision: "f32", Recompute: "none"}
+		s := Settings{Batch: max(c.micro, 1), MicroBatch: c.micro, HeadRows: c.rows, Precision: "f32", Recompute: "none"}
 		began := time.Now()
-		_, err := s.NewPlan(src.Config, c.length)
+		shape := src.Config
+		shape.MaxPositions = max(shape.MaxPositions, c.length)
+		_, err := s.NewPlan(shape, c.length)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -137,7 +137,11 @@ func (w *Work) check(wrong func(key, format string, args ...any)) {
 		}
 		if w.Length > 0 && w.Sequences > 0 {
 			if err := train.CheckRows(w.Sequences, w.Length); err != nil {
-				wrong("work.sequences", "%w", err)
+				key := "work.sequences"
+				if w.Sequences == 1 {
+					key = "work.length"
+				}
+				wrong(key, "%w", err)
 			}
 		}
 	} else if w.Precision != "" {
