@@ -18,6 +18,8 @@ type Needs struct {
 	Ranks     int    `json:"ranks,omitempty"`      // processes of the run on this machine
 	GPUs      int    `json:"gpus,omitempty"`       // of which each takes one; 0: they compute on the CPU
 	GPUMemory int64  `json:"gpu_memory,omitempty"` // bytes of its GPU's that each rank takes; 0: not known
+	Simulated int    `json:"simulated,omitempty"`  // GPUs that a simulator stands in for
+	EFA       bool   `json:"efa,omitempty"`        // other nodes must be reached by it
 	Memory    int64  `json:"memory,omitempty"`     // bytes of the host's that they take together; 0: not known
 	Processor string `json:"processor,omitempty"`  // why the processor cannot do what is asked, if so
 }
@@ -58,7 +60,7 @@ type Check struct {
 
 // Check compares what was found with what is needed.
 func (m Machine) Check(n Needs) Report {
-	r := Report{Format: Format, Machine: m, Needs: n, Ready: []string{"cpu"}, GPUs: m.usableGPUs()}
+	r := Report{Format: Format, Machine: m, Needs: n, Ready: []string{"cpu"}, GPUs: m.UsableGPUs()}
 	if r.GPUs > 0 {
 		r.Ready = append(r.Ready, "cuda")
 	}
@@ -91,8 +93,8 @@ func nonEmpty(all ...string) (list []string) {
 	return list
 }
 
-// usableGPUs are those that can be used, one where there is nothing by which several talk.
-func (m Machine) usableGPUs() (n int) {
+// UsableGPUs is how many GPUs can be used together: those of which each can, but one where there is nothing by which several talk.
+func (m Machine) UsableGPUs() (n int) {
 	if !works(m.GPU.BLAS) {
 		return 0
 	}

@@ -13,10 +13,12 @@ func (r *Report) efa() bool {
 	return slices.ContainsFunc(r.Network.Adapters, func(a Adapter) bool { return a.EFA })
 }
 
-// network judges what NCCL may reach other machines by. No run of one machine needs it, so nothing blocks.
+// network judges what NCCL may reach other machines by. A run of one machine needs none of it, so nothing blocks
+// unless a network is demanded.
 func (r *Report) network() {
 	n := r.Network
-	expected := r.setting("FI_PROVIDER") == "efa" // the container is made for it
+	demanded := r.Needs.EFA
+	expected := demanded || r.setting("FI_PROVIDER") == "efa" // the container is made for it
 	for _, a := range n.Adapters {
 		kind := "no EFA"
 		if a.EFA {
@@ -31,11 +33,16 @@ func (r *Report) network() {
 	case !r.efa():
 		c := r.add(networkGroup, "EFA", Missing, "no device", "")
 		if expected {
-			c.Remedy = "FI_PROVIDER asks for it: give the pod vpc.amazonaws.com/efa: 1, on an instance that has EFA"
+			who := "FI_PROVIDER"
+			if demanded {
+				who = r.Needs.By
+			}
+			c.Remedy, c.Blocks = who+" asks for it: give the pod vpc.amazonaws.com/efa: 1, on an instance that has EFA", demanded
 		}
 	case len(n.Verbs) == 0:
-		r.add(networkGroup, "EFA", Remedy, "no device file /dev/infiniband/uverbs*",
+		c := r.add(networkGroup, "EFA", Remedy, "no device file /dev/infiniband/uverbs*",
 			"the host has it, and the container does not: vpc.amazonaws.com/efa: 1 in Kubernetes, or docker run --device /dev/infiniband/uverbs0")
+		c.Blocks = demanded
 	default:
 		r.add(networkGroup, "EFA", OK, "device files "+strings.Join(n.Verbs, ", "), "")
 	}
@@ -87,6 +94,7 @@ func (r *Report) fabrics(expected bool) {
 	c := r.add(networkGroup, name, Missing, found, "")
 	if concerns {
 		c.Remedy = "without it NCCL's plugin does not start: look at the lines of EFA above, and at FI_ variables"
+		c.Blocks = r.Needs.EFA // fi_info has answered as the plugin will be
 	}
 }
 
@@ -95,8 +103,9 @@ func (r *Report) plugins() {
 	const name = "NCCL's plugin"
 	if len(r.Network.Plugins) == 0 {
 		c := r.add(networkGroup, name, Missing, "none", "")
-		if r.efa() {
+		if r.efa() || r.Needs.EFA {
 			c.Remedy = "without aws-ofi-nccl NCCL goes over TCP: EFA's installer brings it, or let NCCL_NET_PLUGIN name its file"
+			c.Blocks = r.Needs.EFA
 		}
 		return
 	}
@@ -112,9 +121,9 @@ func (r *Report) plugins() {
 		finds = finds || p.Found
 		r.add(networkGroup, name, OK, found, "")
 	}
-	if wants := len(wantedPlugins(r.setting("NCCL_NET_PLUGIN"))) > 0; wants && !finds {
+	if wants := len(wantedPlugins(r.setting("NCCL_NET_PLUGIN"))) > 0; !finds && (wants || r.Needs.EFA) {
 		c := &r.Checks[len(r.Checks)-1]
-		c.Verdict = Remedy
+		c.Verdict, c.Blocks = Remedy, r.Needs.EFA
 		c.Remedy = "put its folder on LD_LIBRARY_PATH, as the image's environment does, or let NCCL_NET_PLUGIN name the file; without it NCCL goes over TCP"
 	}
 }

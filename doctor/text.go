@@ -56,6 +56,11 @@ func (r Report) Summary() string {
 	} else if r.GPUs > 1 {
 		ready += fmt.Sprintf(" and %d GPUs", r.GPUs)
 	}
+	if n := r.Needs.Simulated; n == 1 {
+		ready += " and 1 simulated GPU"
+	} else if n > 1 {
+		ready += fmt.Sprintf(" and %d simulated GPUs", n)
+	}
 	switch {
 	case r.Needs.By == "":
 		return "ready to compute: " + ready

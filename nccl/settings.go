@@ -7,7 +7,15 @@ import (
 
 // Settings are what a user says about NCCL.
 type Settings struct {
-	Require string `yaml:"require" default:"any" enum:"any,efa" help:"Network that NCCL must use between nodes: with efa it fails where its Libfabric plugin is not there or finds no EFA, instead of falling back to TCP; any takes what NCCL finds."`
+	Require string `yaml:"require" default:"any" enum:"any,efa" help:"Network that NCCL must use between nodes: with efa it fails where its Libfabric plugin is not there or finds no EFA, instead of falling back to TCP; any takes what NCCL finds. Ranks of one node use no network, so nothing is demanded of them."`
+}
+
+// On returns the settings of ranks that are on so many nodes: those of one use no network, so none is demanded.
+func (s Settings) On(nodes int) Settings {
+	if nodes == 1 {
+		s.Require = "any"
+	}
+	return s
 }
 
 // network is the name of the plugin that is demanded, empty for any. The plugin of AWS calls itself Libfabric

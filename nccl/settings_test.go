@@ -25,3 +25,13 @@ func TestTheEnvironmentPutsALogOfEachRankIntoTheFolderAndKeepsTheOrder(t *testin
 		t.Errorf("%q", got)
 	}
 }
+
+func TestANetworkIsDemandedBetweenNodesAlone(t *testing.T) {
+	efa := nccl.Settings{Require: "efa"}
+	if got := efa.On(2); got != efa {
+		t.Errorf("on two nodes it is %+v", got)
+	}
+	if got := efa.On(1); got != (nccl.Settings{Require: "any"}) {
+		t.Errorf("on one node it is %+v", got)
+	}
+}

@@ -41,10 +41,7 @@ func (g *gpus) choose(s config.Scaling, notes io.Writer) (c choice, err error) {
 		all[i] = machine{Host: "this machine", GPU: c.gpus.of(i, ranks, s.Workers > 1)}
 	}
 	var said []string
-	if c.kind, said, err = commonDevice(s.Device, all); err == nil {
-		err = graphsOn(s, c.kind)
-	}
-	if err != nil {
+	if c.kind, said, err = settle(s, all); err != nil {
 		return c, err
 	}
 	if c.kind == cpuDevice {

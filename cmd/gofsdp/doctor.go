@@ -25,7 +25,7 @@ type doctorCommand struct {
 // Run looks, and says what it has found. A machine that lacks what is needed is
 // a failure, but the report is there.
 func (c *doctorCommand) Run(a *app) error {
-	needs, err := c.needs(a)
+	cfg, err := c.configuration(a)
 	if err != nil {
 		return err
 	}
@@ -45,6 +45,10 @@ func (c *doctorCommand) Run(a *app) error {
 	m.Processor, err = processor()
 	if err != nil {
 		return err
+	}
+	needs, err := c.needs(cfg, m)
+	if err != nil {
+		return asUser(err)
 	}
 	r := m.Check(needs)
 	if c.JSON {
@@ -71,28 +75,38 @@ func processor() (doctor.Processor, error) {
 	return p, err
 }
 
-// needs returns what is asked of the machine.
-func (c *doctorCommand) needs(a *app) (n doctor.Needs, err error) {
+// configuration returns what is named, nil where nothing is.
+func (c *doctorCommand) configuration(a *app) (*config.Config, error) {
 	switch {
 	case c.GPUs < 0:
-		return n, asUser(fmt.Errorf("--gpus: %d is no number of GPUs", c.GPUs))
+		return nil, asUser(fmt.Errorf("--gpus: %d is no number of GPUs", c.GPUs))
 	case c.File != "":
 		cfg, _, err := configured{c.File, c.changed}.load(a, c.assignments()...)
-		if err != nil {
-			return n, err
-		}
-		onGPUs := c.GPUs > 0 || cfg.Scaling.Device == cudaDevice
-		if n, err = needsOf(cfg, onGPUs); err != nil {
-			return n, asUser(err)
-		}
-		if n.By = c.File; onGPUs {
-			n.GPUs = max(c.GPUs, n.Ranks)
-		}
+		return cfg, err
 	case len(c.Set)+len(c.assignments()) > 0 || c.Cluster != "":
-		return n, asUser(fmt.Errorf("there is no configuration to change; name one, such as %s", quickstartName))
+		return nil, asUser(fmt.Errorf("there is no configuration to change; name one, such as %s", quickstartName))
 	}
-	if c.GPUs > 0 && n.By == "" {
-		n.GPUs, n.By = c.GPUs, fmt.Sprintf("--gpus %d", c.GPUs)
+	return nil, nil
+}
+
+// needs returns what is asked of a machine.
+func (c *doctorCommand) needs(cfg *config.Config, m doctor.Machine) (n doctor.Needs, err error) {
+	if cfg == nil {
+		if c.GPUs > 0 {
+			n.GPUs, n.By = c.GPUs, fmt.Sprintf("--gpus %d", c.GPUs)
+		}
+		return n, nil
+	}
+	s := cfg.Scaling
+	// As in commonDevice: auto takes GPUs where a rank has one, and asks for all then.
+	some := m.UsableGPUs() > 0 && (s.Workers == 1 || m.GPU.NCCL.Problem == "")
+	onGPUs := c.GPUs > 0 || s.Device == cudaDevice || s.Device == autoDevice && some
+	if n, err = needsOf(cfg, onGPUs); err != nil {
+		return n, err
+	}
+	if n.By = c.File; onGPUs {
+		n.GPUs = max(c.GPUs, n.Ranks)
+		n.EFA = s.NCCL.On(s.Nodes).Require == "efa"
 	}
 	return n, nil
 }
@@ -110,19 +124,26 @@ func needsOf(cfg *config.Config, onGPUs bool) (n doctor.Needs, err error) {
 		return n, err
 	}
 	n.Ranks = s.Workers
-	if canLaunch(s) != nil { // as plan: they are on machines of their own
+	if onGPUs || canLaunch(s) != nil { // as plan: nodes have machines of their own
 		n.Ranks = s.Workers / s.Nodes
 	}
 	if onGPUs {
 		apart := choice{kind: cudaDevice, gpus: &gpus{}}.apart(s, plan.Mesh)
 		own, host := apart.Needs(plan)
 		n.GPUMemory, n.Memory = own, int64(n.Ranks)*host
-		return n, nil
+		return n, apart.Supports(plan)
 	}
 	n.Memory = int64(n.Ranks) * (plan.Bytes() + processMemory(s))
-	if s.Device == simDevice {
-		_, err := gpusOf(s.Device, n.Ranks, -1)
-		return n, err
+	if s.Device == simDevice { // whose memory is the host's
+		simulated, err := gpusOf(s.Device, n.Ranks, -1)
+		if err != nil {
+			return n, err
+		}
+		if why := simulated.lacks(n.Ranks-1, n.Ranks, s.Workers > 1); why != "" {
+			return n, fmt.Errorf("scaling.device: sim: %s", why)
+		}
+		n.Simulated = len(simulated.report.Devices)
+		return n, choice{kind: simDevice, gpus: simulated}.apart(s, plan.Mesh).Supports(plan)
 	}
 	if s.ISA != autoISA {
 		if err := checkISA(s.ISA, cpu.Detect()); err != nil {

@@ -50,6 +50,33 @@ func TestTheDoctorTellsOfDrivers(t *testing.T) {
 			out: []string{"missing device 0 Test GPU 0", "each rank of quickstart takes ", "MISSING devices 0 of those can be used, and quickstart asks for 2"},
 			err: "gofsdp: GPU devices: 0 of those can be used, and quickstart asks for 2; ",
 		},
+		"a configuration that takes what there is": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--ranks", "2", "--set", "scaling.device=auto", "--set", "model=qwen2.5-7b"}, code: 1,
+			out: []string{"MISSING devices 0 of those can be used, and quickstart asks for 2"},
+			err: "gofsdp: GPU devices: 0 of those can be used",
+		},
+		"a configuration that takes what there is, which is fewer GPUs than ranks": {
+			is: driverControl{12040, 0, 1, 8}, args: []string{"quickstart", "--ranks", "2", "--set", "scaling.device=auto"}, code: 1,
+			out: []string{"MISSING devices 1 of those can be used, and quickstart asks for 2"},
+			err: "gofsdp: GPU devices: 1 of those can be used",
+		},
+		"a configuration that would take GPUs, which cannot talk": {
+			is: driverControl{12040, 0, 2, 8}, env: map[string]string{cuda.OverrideNCCL: "/nowhere"}, args: []string{"quickstart", "--ranks", "2", "--set", "scaling.device=auto"},
+			out: []string{"quickstart: all that it needs is here; ready to compute: the CPU ("},
+		},
+		"a configuration of two nodes, of which this is one": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--ranks", "4", "--nodes", "2", "--set", "scaling.device=cuda"},
+			out: []string{"quickstart: all that it needs is here"},
+		},
+		"a configuration that demands EFA between nodes": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--ranks", "4", "--nodes", "2", "--set", "scaling.device=cuda", "--set", "scaling.nccl.require=efa"}, code: 1,
+			out: []string{"MISSING EFA no device quickstart asks for it: give the pod vpc.amazonaws.com/efa: 1", "MISSING NCCL's plugin none without aws-ofi-nccl NCCL goes over TCP"},
+			err: "gofsdp: network EFA: no device; quickstart asks for it: ",
+		},
+		"a configuration that demands EFA on one node, which needs none": {
+			is: driverControl{12040, 0, 2, 8}, args: []string{"quickstart", "--ranks", "2", "--set", "scaling.device=cuda", "--set", "scaling.nccl.require=efa"},
+			out: []string{"missing EFA no device", "quickstart: all that it needs is here"},
+		},
 		"fewer GPUs than are asked for": {
 			is: driverControl{12040, 0, 1, 8}, args: []string{"--gpus", "4"}, code: 1,
 			out: []string{"ok device 0 Test GPU 0", "MISSING devices 1 of those can be used, and --gpus 4 asks for 4"},

@@ -121,8 +121,14 @@ func hostMemory() int64 {
 
 // noKernel says why GPUs cannot do an operation of a plan.
 func noKernel(op device.Op) error {
-	if err := cuda.Runs(op); err != nil {
-		return fmt.Errorf("%w; take a model that fits, or compute on the CPU by scaling.device: cpu", err)
+	err := cuda.Runs(op)
+	if err == nil {
+		return nil
 	}
-	return nil
+	remedy := "take a model that fits"
+	switch op.(type) {
+	case *device.Attention, *device.AttentionBackward, *device.AttentionDecode:
+		remedy += " (head_dim of its config.json, or hidden_size / num_attention_heads where that is left out)"
+	}
+	return fmt.Errorf("%w; %s, or compute on the CPU by scaling.device: cpu", err, remedy)
 }

@@ -37,7 +37,10 @@ func rankEnvironment(rank launcher.Start, job []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withoutUsers(cfg.Scaling.NCCL.Environment(evidence, rank.Rank)), nil
+	if _, err := os.Stat(evidence); err != nil {
+		evidence = "" // the ranks are on CPUs, as the launcher has found
+	}
+	return withoutUsers(cfg.Scaling.NCCL.On(cfg.Scaling.Nodes).Environment(evidence, rank.Rank)), nil
 }
 
 // withoutUsers leaves out the variables of NCCL's that the user has set.

@@ -24,7 +24,7 @@ func TestARankOnAGPUBeginsWithNCCLsVariables(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return d.WriteRun(record.NewRun())
+		return errors.Join(d.MakeEvidence(), d.WriteRun(record.NewRun()))
 	}(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,9 @@ func TestARankOnAGPUBeginsWithNCCLsVariables(t *testing.T) {
 		"a user's own log": {"scaling: {device: auto}", map[string]string{"NCCL_DEBUG": "TRACE", "NCCL_DEBUG_FILE": "mine"}, []string{
 			"NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,SHM,P2P",
 		}, true},
-		"a user's own order": {"scaling: {device: cuda}", map[string]string{"NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "", "NCCL_DEBUG_FILE": "", "NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, nil, true},
-		"a network that is required": {"scaling: {device: cuda, nccl: {require: efa}}", map[string]string{"FI_PROVIDER": "tcp", "NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_DEBUG_FILE": "x"}, []string{
+		"a user's own order":                      {"scaling: {device: cuda}", map[string]string{"NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "", "NCCL_DEBUG_FILE": "", "NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, nil, true},
+		"a network that is required, on one node": {"scaling: {device: cuda, nccl: {require: efa}}", map[string]string{"NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_DEBUG_FILE": "x"}, nil, true},
+		"a network that is required": {"scaling: {device: cuda, num_workers: 2, nodes: 2, nccl: {require: efa}}", map[string]string{"FI_PROVIDER": "tcp", "NCCL_DEBUG": "", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_DEBUG_FILE": "x"}, []string{
 			"FI_PROVIDER=efa",
 		}, true},
 		"on a CPU": {"scaling: {device: cpu}", nil, nil, false},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -86,13 +87,38 @@ func agreeOn(ctx context.Context, x exchanger, s config.Scaling, mine machine) (
 // agreementOf is what ranks on these machines come to.
 func agreementOf(s config.Scaling, all []machine) (a agreement, err error) {
 	a.isa = s.ISA
-	if a.device, a.notes, err = commonDevice(s.Device, all); err == nil {
-		err = graphsOn(s, a.device)
-	}
+	a.device, a.notes, err = settle(s, all)
 	if err == nil && a.device == cpuDevice {
 		a.isa, err = commonISA(s.ISA, all)
 	}
 	return a, err
+}
+
+// settle returns what ranks on these machines compute on, and what of it a user
+// should know. What else is asked for must be possible there.
+func settle(s config.Scaling, all []machine) (kind string, notes []string, err error) {
+	if kind, notes, err = commonDevice(s.Device, all); err != nil {
+		return kind, notes, err
+	}
+	note, unreached := networkOn(s, kind)
+	if note != "" {
+		notes = append(notes, note)
+	}
+	return kind, notes, errors.Join(graphsOn(s, kind), unreached)
+}
+
+// networkOn refuses a network that is demanded between nodes whose ranks do not use
+// NCCL, and notes that ranks of one node use none.
+func networkOn(s config.Scaling, kind string) (note string, err error) {
+	asked := s.NCCL.Require
+	switch {
+	case asked == "any", asked == "":
+	case s.Nodes == 1:
+		note = fmt.Sprintf("scaling.nccl.require: %s, and nothing is demanded: the ranks are on one node and use no network", asked)
+	case kind == cpuDevice:
+		err = asUser(fmt.Errorf("scaling.nccl.require: %s, and ranks on CPUs reach other nodes over TCP, without NCCL; let GPUs compute (scaling.device: cuda), or leave it at any", asked))
+	}
+	return note, err
 }
 
 // graphsOn refuses graphs that are asked for where there can be none.

@@ -195,7 +195,7 @@ func (m *member) join(ctx context.Context, world collective.World) error {
 		m.groups, m.ends = g, g.Comms
 		return nil
 	}
-	g, err := m.on.gpus.meet(ctx, m.client, world.Groups, m.dev, m.cfg.Scaling.NCCL)
+	g, err := m.on.gpus.meet(ctx, m.client, world.Groups, m.dev, m.cfg.Scaling.NCCL.On(m.start.Nodes))
 	if err != nil {
 		return err
 	}
