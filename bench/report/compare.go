@@ -45,6 +45,7 @@ const (
 	OnlyNew    Outcome = "only new"
 	OtherWork  Outcome = "other work"
 	Unmeasured Outcome = "not measured"
+	Fails      Outcome = "fails now" // the side whose figure it is, on the same work
 )
 
 // Comparison is what has changed between two sets.
@@ -83,6 +84,8 @@ func Compare(older, newer *Set) *Comparison {
 		for _, pair := range pairUp(old, now) {
 			change := pair.change(old, now)
 			switch {
+			case change.Verdict == Fails && !same:
+				change.Verdict = OtherWork
 			case change.Verdict != "":
 			case !same:
 				change.Verdict = OtherWork
@@ -108,11 +111,12 @@ func (c *Comparison) warn(format string, args ...any) {
 	c.Warnings = append(c.Warnings, fmt.Sprintf(format, args...))
 }
 
-// Slower counts the figures that have become worse.
-func (c *Comparison) Slower() int {
+// Worse counts the figures that have become worse, or cannot be had any more since
+// their side fails.
+func (c *Comparison) Worse() int {
 	n := 0
 	for i := range c.Changes {
-		if c.Changes[i].Verdict == Slower {
+		if v := c.Changes[i].Verdict; v == Slower || v == Fails {
 			n++
 		}
 	}
@@ -193,6 +197,8 @@ func (p figurePair) change(old, now *scenario.Result) Change {
 	switch {
 	case x.OldRounds > 0 && x.NewRounds > 0:
 		x.Change, x.Note = x.New/x.Old-1, ""
+	case x.OldRounds > 0 && p.now != nil && p.now.fails():
+		x.Verdict = Fails
 	case x.OldRounds > 0:
 		x.Verdict = OnlyOld
 	case x.NewRounds > 0:

@@ -145,8 +145,31 @@ func TestFiguresThatCannotBeComparedAreListedWithTheReason(t *testing.T) {
 			t.Errorf("the table does not say %q:\n%s", want, c.Table())
 		}
 	}
-	if c.Slower() != 0 {
-		t.Errorf("%d are slower", c.Slower())
+	if c.Worse() != 0 {
+		t.Errorf("%d are slower", c.Worse())
+	}
+}
+
+func TestASideThatFailsNowHasBecomeWorse(t *testing.T) {
+	random := rand.New(rand.NewPCG(4, 4))
+	for failure, want := range map[string]Outcome{
+		"gofsdp: failed": Fails, "gofsdp: timed out": Fails, "gofsdp: out of memory": Fails,
+		"peer 0: failed": OnlyOld, "gofsdp: was not run": OnlyOld, "": OnlyOld,
+	} {
+		older, newer := synthetic(random, 1, 15, 1), synthetic(random, 1, 15, 1)
+		now := &newer.Results[0].Ratios[0]
+		now.Pairs, now.Failure = nil, failure
+		c := Compare(older, newer)
+		worse := 0
+		if want == Fails {
+			worse = 1
+		}
+		if got := c.Changes[0].Verdict; got != want || c.Worse() != worse {
+			t.Errorf("%q: %s and %d worse, want %s", failure, got, c.Worse(), want)
+		}
+		if newer.Results[0].Scenario.Work.Length = 1024; Compare(older, newer).Worse() != 0 {
+			t.Errorf("%q is worse at other work", failure)
+		}
 	}
 }
 

@@ -79,6 +79,17 @@ func (f *Figure) sides(between string) string {
 	return f.Of + between + f.Against
 }
 
+// fails says that there is no figure since its side fails; not that of a ratio's
+// other side.
+func (f *Figure) fails() bool {
+	for _, reason := range []string{scenario.Failed, scenario.TimedOut, scenario.OutOfMemory} {
+		if f.Failure == side(f.Of)+": "+reason {
+			return true
+		}
+	}
+	return false
+}
+
 // smaller says that less is better.
 func (f *Figure) smaller() bool { return f.Measure == scenario.ByMemory }
 

@@ -241,6 +241,7 @@ func (r *Runner) once(ctx context.Context, s *Scenario, side Side, task Task, ru
 	run.Seconds, run.Failure = e.seconds, e.failure
 	switch {
 	case run.Failure != nil:
+		run.Failure.Text = r.impersonal(run.Failure.Text, scratch)
 		return nil
 	case p.marker == nil:
 		run.Sample, err = readSample(task.Out, s)
@@ -250,9 +251,22 @@ func (r *Runner) once(ctx context.Context, s *Scenario, side Side, task Task, ru
 		run.Sample = &Sample{Format: TaskFormat, Cases: []Case{{Name: firstStep, Seconds: []float64{e.marked}}}}
 	}
 	if err != nil {
-		run.Failure = &Failure{Reason: Failed, Text: err.Error()}
+		run.Failure = &Failure{Reason: Failed, Text: r.impersonal(err.Error(), scratch)}
 	}
 	return nil
+}
+
+// impersonal leaves out of a text where things lie on this machine, which results are
+// not to tell: what is below the folder of the tools is named from there.
+func (r *Runner) impersonal(text, scratch string) string {
+	home, _ := os.UserHomeDir() // else there is none to be told
+	tools, _ := filepath.Abs(r.Dir)
+	for _, x := range []struct{ dir, name string }{{scratch, "TASK"}, {r.starts.dir, "STARTS"}, {tools, "."}, {home, "~"}} {
+		if dir := filepath.Clean(x.dir); dir != "." && dir != "/" {
+			text = regexp.MustCompile(regexp.QuoteMeta(dir)+`(/|\b)`).ReplaceAllString(text, x.name+"$1")
+		}
+	}
+	return text
 }
 
 // firstStep is the case of a start-up.

@@ -82,6 +82,11 @@ func fake(way string, args []string) int {
 		}
 		fmt.Fprintln(os.Stderr, args[0])
 		return 3
+	case "tells where": // its task lies and it runs, and fails
+		dir, _ := os.Getwd()
+		home, _ := os.UserHomeDir()
+		fmt.Fprintf(os.Stderr, "task %s, program %s/side.py, others %sish/side.py, home %s/.cache\n", task.Out, dir, dir, home)
+		return 3
 	case "tells": // what it is to compute on, and fails
 		fmt.Fprintf(os.Stderr, "device %q, GPUs %q\n", task.Device, os.Getenv("CUDA_VISIBLE_DEVICES"))
 		return 3
@@ -240,6 +245,7 @@ func TestASideThatFailsIsRecordedAsWhatItDiedOf(t *testing.T) {
 		"memory that Python misses":   {[]string{"says", "MemoryError"}, OutOfMemory, "MemoryError", 1},
 		"memory that Go misses":       {[]string{"says", "fatal error: runtime: out of memory"}, OutOfMemory, "out of memory", 1},
 		"an error":                    {[]string{"says", "ValueError: no"}, Failed, "line 99\nValueError: no", 2},
+		"where it lies":               {[]string{"tells where"}, Failed, "task TASK/sample.json, program ./side.py, others ", 2},
 		"a signal without a word":     {[]string{"kills itself"}, Failed, "signal: killed", 2},
 		"no sample":                   {[]string{"nothing"}, Failed, "it ended well but wrote no sample", 2},
 		"garbage":                     {[]string{"writes", "not JSON"}, Failed, "its sample cannot be read: invalid character", 2},

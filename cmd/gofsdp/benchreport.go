@@ -67,7 +67,7 @@ func (c *benchCompareCommand) Run(a *app) error {
 		a.say("gofsdp: warning: %s", w)
 	}
 	a.printf("%s", compared.Table())
-	switch n := compared.Slower(); n {
+	switch n := compared.Worse(); n {
 	case 0:
 		return nil
 	case 1:
