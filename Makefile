@@ -167,7 +167,8 @@ OUT ?= runs/gpu-check
 
 .PHONY: gpu-check
 gpu-check: gpu-check-bundle ## Check this machine's GPUs in under eight minutes: one page and one JSON in OUT (a GPU)
-	$(BUNDLE)/run "$(OUT)" $(ARGS)
+	@# What make bench-peers has installed is taken where nothing else is named.
+	$(if $(wildcard .venv/peers/ready),GOFSDP_PYTHON="$${GOFSDP_PYTHON:-$(CURDIR)/.venv/peers/bin/python}" VIRTUAL_ENV="$${VIRTUAL_ENV:-$(CURDIR)/.venv/peers}") $(BUNDLE)/run "$(OUT)" $(ARGS)
 
 .PHONY: gpu-check-bundle
 gpu-check-bundle: need-go need-cc ## Build bin/gpu-check, which checks GPUs where there is no Go, compiler or network
