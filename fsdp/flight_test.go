@@ -173,6 +173,9 @@ func TestTheFlightRecorderTellsInWhichCollectiveARankWaits(t *testing.T) {
 	failed := make(chan error)
 	go func() { failed <- engines[0].MicroBatch(b, 1, true) }()
 	op := waiting(t, flights[0], "gather")
+	for end := time.Now().Add(time.Minute); op.Part == 0 && time.Now().Before(end); { // it has been slow to come to its wait
+		op = waiting(t, flights[0], "gather")
+	}
 	if op.Operation != "all-gather of embed+head weights" || op.Group != "gather within" || op.Part != 1 || op.Parts < 2 || op.Bytes == 0 {
 		t.Errorf("it waits in %+v", op)
 	}
