@@ -101,7 +101,7 @@ func (c *doctorCommand) needs(cfg *config.Config, m doctor.Machine) (n doctor.Ne
 	// As in commonDevice: auto takes GPUs where a rank has one, and asks for all then.
 	some := m.UsableGPUs() > 0 && (s.Workers == 1 || m.GPU.NCCL.Problem == "")
 	onGPUs := c.GPUs > 0 || s.Device == cudaDevice || s.Device == autoDevice && some
-	if n, err = needsOf(cfg, onGPUs); err != nil {
+	if n, err = needsOf(cfg, onGPUs, m.GPU); err != nil {
 		return n, err
 	}
 	if n.By = c.File; onGPUs {
@@ -112,8 +112,8 @@ func (c *doctorCommand) needs(cfg *config.Config, m doctor.Machine) (n doctor.Ne
 }
 
 // needsOf returns what a configuration asks of this machine for the ranks that
-// are started here, on its CPU or a GPU each.
-func needsOf(cfg *config.Config, onGPUs bool) (n doctor.Needs, err error) {
+// are started here, on its CPU or a GPU each of those that were found.
+func needsOf(cfg *config.Config, onGPUs bool, found cuda.Report) (n doctor.Needs, err error) {
 	src, err := model.Resolve(cfg.Model)
 	if err != nil {
 		return n, err
@@ -128,7 +128,7 @@ func needsOf(cfg *config.Config, onGPUs bool) (n doctor.Needs, err error) {
 		n.Ranks = s.Workers / s.Nodes
 	}
 	if onGPUs {
-		apart := choice{kind: cudaDevice, gpus: &gpus{}}.apart(s, plan.Mesh)
+		apart := choice{kind: cudaDevice, gpus: &gpus{kind: cudaDevice, report: found}}.apart(s, plan.Mesh)
 		own, host := apart.Needs(plan)
 		n.GPUMemory, n.Memory = own, int64(n.Ranks)*host
 		return n, apart.Supports(plan)

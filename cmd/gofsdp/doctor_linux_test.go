@@ -172,3 +172,23 @@ func TestTheDoctorTellsOfDrivers(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatAGPUHasToHoldDependsOnItsKind(t *testing.T) {
+	there := newTestDriver(t)
+	need := func(major int32) int64 {
+		there.is(t, driverControl{12040, 0, 2, major})
+		var stdout, stderr bytes.Buffer
+		if code := run([]string{"doctor", "quickstart", "--ranks", "2", "--gpus", "2", "--json"}, &stdout, &stderr); code != 0 {
+			t.Fatalf("exit code %d: %s", code, &stderr)
+		}
+		var r doctor.Report
+		if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Needs.GPUMemory
+	}
+	const streams = 6 // two communicators and ownStreams
+	if more, want := need(9)-need(8), streams*(cuda.Workspace(9)-cuda.Workspace(8)); more != want {
+		t.Errorf("on a GPU of 9.0 a rank takes %d bytes more than on one of 8.9, want %d", more, want)
+	}
+}
