@@ -49,7 +49,8 @@ type gpu struct {
 	priority  struct{ least, greatest C.int }
 	modules   []C.CUmodule
 	functions map[string]C.CUfunction
-	shapes    map[C.gofsdp_product]bool // of products that have been started
+	shapes    map[C.gofsdp_product]bool       // of products that have been started
+	ways      map[C.gofsdp_product]*algorithm // by shape, of products with a bias; nil where cuBLASLt has none
 	works     map[device.Op]*work
 	graphs    map[listed]*graph
 	buffers   map[device.Addr]device.Buffer
@@ -91,7 +92,7 @@ func New(d *Driver, o Options) (device.Device, error) {
 		driver: d, options: o, name: fmt.Sprintf("device %d", o.Ordinal),
 		info:  p.Info(),
 		queue: make(chan command, queueLen), ended: make(chan struct{}),
-		functions: map[string]C.CUfunction{}, shapes: map[C.gofsdp_product]bool{}, works: map[device.Op]*work{}, graphs: map[listed]*graph{},
+		functions: map[string]C.CUfunction{}, shapes: map[C.gofsdp_product]bool{}, ways: map[C.gofsdp_product]*algorithm{}, works: map[device.Op]*work{}, graphs: map[listed]*graph{},
 		buffers: map[device.Addr]device.Buffer{},
 	}
 	go g.serve()

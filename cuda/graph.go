@@ -119,7 +119,7 @@ func (l *graph) renew(s *stream, ops []device.Op) error {
 			if _, own := op.(Native); own {
 				continue
 			}
-			w, err := g.work(op)
+			w, err := g.work(op, s)
 			if err != nil {
 				return fmt.Errorf("stream %s: %w", s.name, err)
 			}
@@ -135,7 +135,7 @@ func (l *graph) renew(s *stream, ops []device.Op) error {
 func (l *graph) strange(g *gpu) bool {
 	return slices.ContainsFunc(l.works, func(w *work) bool {
 		return w != nil && slices.ContainsFunc(w.parts, func(p part) bool {
-			product, ok := p.(*product)
+			product, ok := p.(interface{ strange(g *gpu) bool })
 			return ok && product.strange(g)
 		})
 	})

@@ -61,10 +61,20 @@ func TestProductsAreAskedOfCuBLASAsItCounts(t *testing.T) {
 func TestABiasIsAddedToEveryRow(t *testing.T) {
 	d, _ := testDevice(t, Options{})
 	s := d.NewStream("compute")
-	for _, types := range [][2]device.DType{{device.F32, device.F32}, {device.BF16, device.BF16}, {device.BF16, device.F32}} {
+	for _, c := range []struct {
+		operands, result device.DType
+		off              int64 // of the result
+		fused            bool
+	}{
+		{device.F32, device.F32, 0, true},
+		{device.BF16, device.BF16, 0, true},
+		{device.BF16, device.F32, 0, false},
+		{device.F32, device.F32, 4, false},
+		{device.BF16, device.BF16, 2, false},
+	} {
 		const m, n = 2*onesRows + 300, 3
-		b, typ := alloc(t, d, 1<<19, device.Local), types[0]
-		op := &device.MatMul{A: b.In(typ, 4096, m), B: b.In(typ, 0, n), Bias: b.In(typ, 2048, n), C: b.In(types[1], 1<<17, m*n), M: m, N: n, K: 1}
+		b, typ := alloc(t, d, 1<<19, device.Local), c.operands
+		op := &device.MatMul{A: b.In(typ, 4096, m), B: b.In(typ, 0, n), Bias: b.In(typ, 2048, n), C: b.In(c.result, 1<<17+c.off, m*n), M: m, N: n, K: 1}
 		for i := range n {
 			optest.Set(op.Bias, i, float64(i+1))
 		}
@@ -74,8 +84,71 @@ func TestABiasIsAddedToEveryRow(t *testing.T) {
 		}
 		for i := range m * n {
 			if got := optest.At(op.C, i); got != float64(i%n+1) {
-				t.Fatalf("%v: element %d is %v", types, i, got)
+				t.Fatalf("%v: element %d is %v", c, i, got)
 			}
+		}
+		parts := d.(*gpu).works[op].parts
+		if _, fused := parts[0].(*biased); fused != c.fused || fused != (len(parts) == 1) {
+			t.Errorf("%v: made by %d calls, the first a %T", c, len(parts), parts[0])
+		}
+	}
+	if fused, apart, err := d.(*gpu).Epilogues(); fused != 2 || apart != 2 || err != nil {
+		t.Error(fused, apart, err)
+	}
+}
+
+// TestWhatCuBLASLtRefusesIsTheOperationsError lets each of its functions fail, again and again: nothing is left of any
+// that has failed, or the test's cuBLAS, which has few objects, would say so.
+func TestWhatCuBLASLtRefusesIsTheOperationsError(t *testing.T) {
+	for call, where := range map[string]string{
+		"cublasLtMatmulDescCreate": "device 0", "cublasLtMatmulDescSetAttribute": "device 0", "cublasLtMatrixLayoutCreate": "device 0",
+		"cublasLtMatmulPreferenceCreate": "device 0", "cublasLtMatmulPreferenceSetAttribute": "device 0",
+		"cublasLtMatmulAlgoGetHeuristic": "device 0", "cublasLtMatmulPreferenceDestroy": "device 0", "cublasLtMatmul": "stream compute",
+	} {
+		t.Run(call, func(t *testing.T) {
+			s, _ := testDriver(t)
+			library(t, s.env(OverrideBLAS), "libraries/cublas.c", "-DFAIL=\""+call+"\"")
+			driver, err := Open(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := New(driver, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			stream, b := d.NewStream("compute"), alloc(t, d, 1<<14, device.Local)
+			for range 30 {
+				op := &device.MatMul{A: b.In(device.BF16, 0, 30), B: b.In(device.BF16, 1024, 3), Bias: b.In(device.BF16, 2048, 3), C: b.In(device.BF16, 4096, 90), M: 30, N: 3, K: 1}
+				stream.Launch(op)
+				var e *Error
+				if err := stream.Sync(); !errors.As(err, &e) || e.Call != call || e.Name != "CUBLAS_STATUS_ALLOC_FAILED" || e.Op != op ||
+					!strings.Contains(err.Error(), where+": MatMul: "+call+": CUBLAS_STATUS_ALLOC_FAILED (3): ") || !strings.HasSuffix(err.Error(), "m 3, n 30, k 1, transposed 0 0, types 14 14") {
+					t.Fatal(err)
+				}
+				if _, made := d.(*gpu).works[op]; made != (call == "cublasLtMatmul") {
+					t.Fatal("what is left of it:", made)
+				} else if made {
+					break // it stays, to be started again
+				}
+			}
+		})
+	}
+}
+
+// TestDescriptionsEndWithTheirOperations makes more of them than the test's cuBLAS has at once, with an algorithm and
+// without.
+func TestDescriptionsEndWithTheirOperations(t *testing.T) {
+	d, _ := testDevice(t, Options{})
+	s := d.NewStream("compute")
+	for i := range 60 {
+		b, err := d.Alloc(1<<14, device.Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Launch(&device.MatMul{A: b.In(device.BF16, int64(i%2)*2, 30), B: b.In(device.BF16, 1024, 3), Bias: b.In(device.BF16, 2048, 3), C: b.In(device.BF16, 4096, 90), M: 30, N: 3, K: 1})
+		if err := errors.Join(s.Sync(), d.Free(b)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -144,8 +217,10 @@ func TestTheGPUIsWaitedForBeforeAShapeOfProductThatIsNew(t *testing.T) {
 		{"another stream", other, product(10, 32, false), 0},
 		{"another alignment", s, product(10, 2, false), 1},
 		{"other rows", s, product(11, 0, false), 1},
-		{"a bias, which is a product too, and what adds to it", s, product(13, 0, true), 2},
-		{"the same again", s, product(13, 0, true), 0},
+		{"a bias, for which an algorithm is asked", s, product(10, 0, true), 2},
+		{"the same again", other, product(10, 32, true), 0},
+		{"a bias for which there is none: it is a product too, and what adds to it", s, product(13, 2, true), 3},
+		{"the same again", s, product(13, 2, true), 0},
 	} {
 		c.calls()
 		step.s.Launch(step.op)
@@ -193,7 +268,7 @@ func TestACuBLASThatLacksWhatIsCalledIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "cuda: libcublas.so.12 (" + old + ", version 12.1.2) has no cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasSetWorkspace_v2, 2 more; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBCUBLAS name its file"
+	want := "cuda: libcublas.so.12 (" + old + ", version 12.1.2) has no cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasSetWorkspace_v2, 12 more; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBCUBLAS name its file"
 	if _, err := New(d, Options{}); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -220,10 +295,20 @@ func TestTheRealCuBLASAnswersWithoutADevice(t *testing.T) {
 	}
 	defer dev.Close()
 	b := alloc(t, dev, 4*300, device.Local)
-	stream := dev.NewStream("compute")
-	stream.Launch(&device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10})
+	queue := dev.NewStream("compute")
+	queue.Launch(&device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10})
 	var e *Error
-	if err := stream.Sync(); !errors.As(err, &e) || e.Call != "cublasCreate" || e.Name != "CUBLAS_STATUS_NOT_INITIALIZED" {
+	if err := queue.Sync(); !errors.As(err, &e) || e.Call != "cublasCreate" || e.Name != "CUBLAS_STATUS_NOT_INITIALIZED" {
+		t.Error(err)
+	}
+	// What describes a product needs no device: cuBLASLt takes all of it, up to the question that needs a handle.
+	bias := &device.MatMul{A: b.In(device.F32, 0, 100), B: b.In(device.F32, 400, 100), Bias: b.In(device.F32, 0, 10), C: b.In(device.F32, 800, 100), M: 10, N: 10, K: 10}
+	g := dev.(*gpu)
+	err = g.Do(func() error {
+		_, err := g.products(bias, queue.(*stream))
+		return err
+	})
+	if !errors.As(err, &e) || e.Call != "cublasLtMatmulAlgoGetHeuristic" || e.Name != "CUBLAS_STATUS_NOT_INITIALIZED" {
 		t.Error(err)
 	}
 }

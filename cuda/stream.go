@@ -131,7 +131,7 @@ func (s *stream) start(op device.Op) (err error) {
 			return fmt.Errorf("stream %s: %w", s.name, err)
 		}
 	} else {
-		w, err := s.gpu.work(op)
+		w, err := s.gpu.work(op, s)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.name, err)
 		}

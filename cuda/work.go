@@ -53,8 +53,9 @@ type part interface {
 	free()
 }
 
-// work returns what op is to the driver. It allocates only where op is new or has changed.
-func (g *gpu) work(op device.Op) (*work, error) {
+// work returns what op is to the driver, on s or any other stream, whose cuBLAS is asked in either case. It allocates only
+// where op is new or has changed.
+func (g *gpu) work(op device.Op, s *stream) (*work, error) {
 	if w := g.works[op]; w != nil {
 		if w.still(op) {
 			return w, nil
@@ -67,7 +68,7 @@ func (g *gpu) work(op device.Op) (*work, error) {
 			return nil, err
 		}
 	}
-	parts, err := g.lower(op)
+	parts, err := g.lower(op, s)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func (g *gpu) forget() (err error) {
 
 // lower turns an operation into calls. Matrix products are cuBLAS's, copies and fills the driver's own,
 // everything else is kernels.
-func (g *gpu) lower(op device.Op) ([]part, error) {
+func (g *gpu) lower(op device.Op, s *stream) ([]part, error) {
 	if err := op.Check(); err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
@@ -134,7 +135,7 @@ func (g *gpu) lower(op device.Op) ([]part, error) {
 	}
 	switch o := op.(type) {
 	case *device.MatMul:
-		return g.products(o)
+		return g.products(o, s)
 	case *device.Copy:
 		if p := g.copying(o); p != nil {
 			return []part{p}, nil

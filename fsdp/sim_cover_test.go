@@ -222,7 +222,7 @@ func everyOf[T any](t *testing.T, all []pairwise.Case[T], full string) (some []p
 // on the GPU.
 func starts(before, after map[string]int) (n int) {
 	for _, call := range []string{
-		"cuLaunchKernel", "cublasGemmEx", "cuGraphLaunch", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async",
+		"cuLaunchKernel", "cublasGemmEx", "cublasLtMatmul", "cuGraphLaunch", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async",
 		"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
 	} {
 		n += after[call] - before[call]

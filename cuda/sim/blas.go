@@ -118,28 +118,39 @@ func (h *blas) setStream(stream uintptr) { h.stream, h.workspace = stream, nil }
 
 // setWorkspace is cublasSetWorkspace.
 func (h *blas) setWorkspace(addr, n uint64) error {
+	w, err := h.room(addr, n)
+	if err != nil {
+		return err
+	}
+	if w == nil {
+		w = &span{}
+	}
+	h.workspace = w
+	return nil
+}
+
+// room returns a workspace of n bytes, nil of none.
+func (h *blas) room(addr, n uint64) (*span, error) {
 	m := h.ctx.m
-	if addr%256 != 0 {
-		return decline(BLASInvalidValue, "a workspace at %#x, which is no multiple of 256", addr)
+	if addr%workspaceAlignment != 0 {
+		return nil, decline(BLASInvalidValue, "a workspace at %#x, which is no multiple of %d", addr, workspaceAlignment)
 	}
 	if n == 0 {
-		h.workspace = &span{}
-		return nil
+		return nil, nil
 	}
 	w, err := memory{h.ctx}.span(addr, n)
 	switch {
 	case err != nil:
-		return decline(BLASInvalidValue, "the workspace: %v", err)
+		return nil, decline(BLASInvalidValue, "the workspace: %v", err)
 	case w.host:
-		return decline(BLASInvalidValue, "the workspace is in %v, and is to be the device's", w.allocation)
+		return nil, decline(BLASInvalidValue, "the workspace is in %v, and is to be the device's", w.allocation)
 	}
 	for _, o := range m.blas {
 		if v := o.workspace; o != h && v != nil && v.allocation == w.allocation && v.off < w.off+n && w.off < v.off+v.n {
-			return decline(BLASInvalidValue, "%d bytes at %#x are in the workspace of %s as well", n, addr, o.name)
+			return nil, decline(BLASInvalidValue, "%d bytes at %#x are in the workspace of %s as well", n, addr, o.name)
 		}
 	}
-	h.workspace = &w
-	return nil
+	return &w, nil
 }
 
 // setMathMode is cublasSetMathMode.
@@ -153,6 +164,14 @@ func (h *blas) setMathMode(mode int) error {
 
 // multiply is cublasGemmEx of arguments that have been checked.
 func (h *blas) multiply(p *product) error {
+	if w := h.workspace; w != nil && w.n < leastWorkspace {
+		return decline(BLASAllocFailed, "a workspace of %d bytes; %d keep every product from this", w.n, leastWorkspace)
+	}
+	return h.submit("cublasGemmEx", h.stream, p, h.workspace, h.loose(p))
+}
+
+// submit queues a product in a stream, with what is to be reported of it.
+func (h *blas) submit(call string, stream uintptr, p *product, workspace *span, loose error) error {
 	c := h.ctx
 	if current := c.m.current[syscall.Gettid()]; current != c {
 		return decline(BLASExecutionFailed, "%s is of device %d, whose context is not current on thread %d", h.name, c.device.number, syscall.Gettid())
@@ -160,18 +179,15 @@ func (h *blas) multiply(p *product) error {
 	if c.retained == 0 {
 		return decline(BLASExecutionFailed, "the context of device %d has been released", c.device.number)
 	}
-	s, err := c.stream(h.stream)
+	s, err := c.stream(stream)
 	if err = firstError(c.broken(), err); err != nil {
 		return declineFor(BLASExecutionFailed, err)
 	}
 	if s.ctx != c {
 		return decline(BLASExecutionFailed, "%s of device %d in %s of device %d", h.name, c.device.number, s.name, s.ctx.device.number)
 	}
-	if w := h.workspace; w != nil && w.n < leastWorkspace {
-		return decline(BLASAllocFailed, "a workspace of %d bytes; %d keep every product from this", w.n, leastWorkspace)
-	}
-	loose, workspace, k := h.loose(p), h.workspace, h.cores
-	return declineFor(BLASExecutionFailed, s.submit("cublasGemmEx", func() error {
+	k := h.cores
+	return declineFor(BLASExecutionFailed, s.submit(call, func() error {
 		if err := k.multiply(memory{c}, p, workspace); err != nil {
 			return err
 		}

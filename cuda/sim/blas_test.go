@@ -458,8 +458,12 @@ func TestHandlesAreChecked(t *testing.T) {
 		"cublasSetWorkspace": func(h uintptr) int { return r.SetWorkspace(h, r.workspace, workspaceSize) },
 		"cublasSetMathMode":  func(h uintptr) int { return r.SetMathMode(h, 16) },
 		"cublasGemmEx":       func(h uintptr) int { return r.GemmEx(h, gemm(0, 0, 0, 0, 0, 0)) },
+		"cublasLtMatmul":     func(h uintptr) int { return r.LtMatmul(h, calls.Described{}, calls.LtGemm{}) },
+		"cublasLtMatmulAlgoGetHeuristic": func(h uintptr) int {
+			return r.LtMatmulAlgoGetHeuristic(h, calls.Described{}, 0, 1, nil, nil)
+		},
 	}
-	names := slices.Sorted(maps.Keys(calls.BLASCounts()))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(calls.BLASCounts())), describing)
 	if want := slices.Sorted(maps.Keys(all)); !slices.Equal(names, slices.Insert(want, 0, "cublasCreate")) {
 		t.Fatalf("the table has\n%q, tried are\n%q", names, want)
 	}

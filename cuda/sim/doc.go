@@ -22,12 +22,15 @@
 //   - a workspace of cuBLAS's is live device memory of one handle alone, of 16 KiB at
 //     least, and operands are not in it; a result lies apart from its factors;
 //   - two products of one handle may not run at once, as those of two graphs could;
-//   - a product without a workspace, or in a mode in which sums of bf16 may be rounded
-//     on the way, is reported: its numbers could differ from run to run;
+//   - cuBLASLt has an algorithm for a result, factors and a bias at multiples of 16 bytes
+//     alone, none without being asked for one, and takes one for the product that it was
+//     asked for; of its attributes there are those that package cuda sets;
+//   - a product without a workspace, or in a mode or a reduction scheme in which sums of
+//     bf16 may be rounded on the way, is reported: its numbers could differ from run to run;
 //   - cuBLAS takes no context by itself: one must be current, that of the handle.
 //
-// Products are made in fp32, in one order for each element, alpha and beta come last,
-// and the result is rounded once.
+// Products are made in fp32, in one order for each element, alpha, beta and a bias come
+// last, and the result is rounded once.
 //
 // The order of things is real: every operation of a stream is a goroutine that
 // waits for the one before, after a pause drawn from the machine's seed. So a wait
@@ -45,5 +48,7 @@
 // a stream, while it captures; 1 for a block of more threads than the kernel's
 // launch bounds; 209 for PTX of a newer architecture. Of cuBLAS: 13 for a product in
 // a stream that is none, in another context, in a capture that has become invalid or
-// after a fault; 14 for destroying a handle while capturing.
+// after a fault; 14 for destroying a handle while capturing; of cuBLASLt 7 for a handle
+// that is no description (it would read whatever is there), for an operand that is not
+// aligned as was preferred, and for a product of nothing; 15 where it has no algorithm.
 package sim

@@ -11,12 +11,13 @@ import (
 	host "github.com/gofsdp/gofsdp/device"
 )
 
-// product is C = alpha·op(A)·op(B) + beta·C, by columns as cuBLAS counts.
+// product is C = alpha·op(A)·op(B) + beta·C, by columns as cuBLAS counts. A bias is added to each column.
 type product struct {
 	transA, transB bool
 	m, n, k        int
 	alpha, beta    float32
 	a, b, c        matrix
+	bias           *matrix // of one column; nil where there is none
 	compute        int
 }
 
@@ -115,6 +116,7 @@ type cores struct {
 	mu      sync.Mutex // held by the product that is under way
 	stream  host.Stream
 	a, b, c []float32
+	bias    []float32
 }
 
 // multiply makes a product in the memory that a context's kernels reach.
@@ -129,6 +131,9 @@ func (k *cores) multiply(v memory, p *product, workspace *span) error {
 	reads := []*matrix{}
 	if p.multiplies() {
 		reads = append(reads, &p.a, &p.b)
+	}
+	if p.bias != nil {
+		reads = append(reads, p.bias)
 	}
 	if err := apart(&p.c, reads, workspace); err != nil {
 		return err
@@ -158,7 +163,12 @@ func (k *cores) multiply(v memory, p *product, workspace *span) error {
 	} else {
 		clear(k.c)
 	}
-	p.finish(k.c, out)
+	k.bias = sized(k.bias, p.m)
+	clear(k.bias)
+	if p.bias != nil {
+		k.bias = p.bias.load(k.bias, ins[p.bias])
+	}
+	p.finish(k.c, k.bias, out)
 	return nil
 }
 
@@ -178,8 +188,8 @@ func (k *cores) raw(p *product) error {
 	return err
 }
 
-// finish writes alpha·product + beta·C, rounded once.
-func (p *product) finish(product []float32, out span) {
+// finish writes alpha·product + beta·C and the bias, rounded once.
+func (p *product) finish(product, bias []float32, out span) {
 	for j := range p.n {
 		column, from := p.c.column(out, j), product[j*p.m:][:p.m]
 		if p.c.typ == host.BF16 {
@@ -188,7 +198,7 @@ func (p *product) finish(product []float32, out span) {
 				if x *= p.alpha; p.beta != 0 {
 					x += p.beta * host.FromBF16(to[i])
 				}
-				to[i] = host.ToBF16(x)
+				to[i] = host.ToBF16(x + bias[i])
 			}
 		} else {
 			to := elements[float32](column)
@@ -196,7 +206,7 @@ func (p *product) finish(product []float32, out span) {
 				if x *= p.alpha; p.beta != 0 {
 					x += p.beta * to[i]
 				}
-				to[i] = x
+				to[i] = x + bias[i]
 			}
 		}
 		column.mark()

@@ -77,6 +77,7 @@ type Machine struct {
 	graphs    map[uintptr]*graph
 	execs     map[uintptr]*executable
 	blas      map[uintptr]*blas
+	lt        ltState
 	captures  []*capture
 	lost      []string // what went down with its context
 	nccl      ncclState
@@ -150,6 +151,7 @@ func Start(c Config) (*Machine, error) {
 		graphs:    map[uintptr]*graph{},
 		execs:     map[uintptr]*executable{},
 		blas:      map[uintptr]*blas{},
+		lt:        ltState{map[uintptr]*operation{}, map[uintptr]*layout{}, map[uintptr]*preference{}},
 	}
 	for n, d := range c.Devices {
 		own := &device{Device: d, number: n, calls: map[string]int{}}
@@ -213,14 +215,14 @@ func (m *Machine) Refused() []string {
 }
 
 // Leaks names what has been made and not given back: allocations, pinned memory,
-// streams, events, modules, graphs, handles of cuBLAS and contexts, also what a
+// streams, events, modules, graphs, handles of cuBLAS, descriptions of cuBLASLt and contexts, also what a
 // context took down
 // with it. Objects of a context that a fault has broken are left out, since
 // nothing can give them back.
 func (m *Machine) Leaks() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	leaks := slices.Clone(m.lost)
+	leaks := slices.Concat(m.lost, m.lt.names())
 	for _, d := range m.devices {
 		if d.ctx.retained > 0 && d.ctx.fault.Load() == nil {
 			leaks = append(leaks, fmt.Sprintf("device %d: its context has been retained %d times more than released", d.number, d.ctx.retained))
@@ -276,9 +278,15 @@ const (
 	kindGraph
 	kindExecutable
 	kindBLAS
+	kindOperation
+	kindLayout
+	kindPreference
 )
 
-var kindNames = [...]string{"", "context", "stream", "event", "module", "function", "graph", "graph executable", "cuBLAS handle"}
+var kindNames = [...]string{
+	"", "context", "stream", "event", "module", "function", "graph", "graph executable", "cuBLAS handle",
+	"description of a product", "layout of a matrix", "preference",
+}
 
 const handleBase = 0x5100_0000_0000
 
