@@ -236,6 +236,14 @@ func TestAFaultMakesItsPartFail(t *testing.T) {
 			n := o.C.Len / 2
 			return &device.Fill{Dst: o.C.Slice(o.C.Len-n, n), N: int(n)}
 		}), "times as far from its value in float64 as rounding explains"},
+		{"a bias that is another's", "gemm", tampered[*device.MatMul](func(o *device.MatMul) device.Op {
+			if o.Bias.Absent() {
+				return nil
+			}
+			wrong := *o
+			wrong.Bias = o.A.Slice(8, int64(o.N))
+			return &wrong
+		}), ", bias in f32: an element is "},
 		{"an operation that fails", "shares", refusing[*device.SwiGLU], "SwiGLU is refused"},
 		{"a list that loses a number", "graphs", tampered[*device.ReduceSum](func(o *device.ReduceSum) device.Op {
 			return &device.Fill{Dst: o.Dst.Slice(7, 1), N: 1, Value: 3}

@@ -17,7 +17,12 @@ import (
 // samples is how many elements of a product are computed again on the host.
 const samples = 64
 
-// gemm checks and times the products of the models' training steps.
+// fusing is a device that tells how biases are added, as cuda's do.
+type fusing interface {
+	Epilogues() (fused, apart int, err error)
+}
+
+// gemm checks and times the products of the models' training steps, and what their biases cost.
 func gemm(ctx context.Context, c *check) (err error) {
 	g, err := c.onGPU(cuda.Options{})
 	if err != nil {
@@ -40,6 +45,7 @@ func gemm(ctx context.Context, c *check) (err error) {
 		}
 		t := c.table("Products of "+m.Model, Column{"product", Text}, Column{"type", Text}, Column{"worst of its bound", Share}, Column{"time", Second}, Column{"speed", FLOPS}, Column{"share of the large product", Share})
 		t.Note = fmt.Sprintf("The bound of an element is that of summing in f32, of bf16 as tensor cores do: TF32 would be far beyond it. %d elements of each product are computed again in float64.", samples)
+		var biases [][]any
 		for _, o := range products {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -57,10 +63,39 @@ func gemm(ctx context.Context, c *check) (err error) {
 				if worst > 1 || worst != worst {
 					c.fail("%s in %s: an element is %.3g times as far from its value in float64 as rounding explains", shapeText(o), typ, worst)
 				}
+				if o.Bias.Absent() {
+					continue
+				}
+				plain := *o
+				plain.Bias = device.Tensor{}
+				_, without, err := g.product(c, &plain, typ, picked)
+				if err != nil {
+					return errors.Join(err, g.Release())
+				}
+				biases = append(biases, []any{shapeText(o), typ.String(), seconds, without, seconds / without})
+			}
+		}
+		if len(biases) > 0 {
+			t := c.table("Biases of "+m.Model, Column{"product", Text}, Column{"type", Text}, Column{"time", Second}, Column{"without the bias", Second}, Column{"ratio", Times})
+			if t.Note, err = g.epilogues(); err != nil {
+				return err
+			}
+			for _, row := range biases {
+				t.add(row...)
 			}
 		}
 	}
 	return nil
+}
+
+// epilogues says how the biases were added that there have been so far.
+func (g *gpu) epilogues() (string, error) {
+	d, ok := g.Device.(fusing)
+	if !ok {
+		return "", nil
+	}
+	fused, apart, err := d.Epilogues()
+	return fmt.Sprintf("Of the products with a bias so far, by shape and type, cuBLASLt has added it to %d itself, and had no algorithm for %d, to which it is added in two steps.", fused, apart), err
 }
 
 // products returns the products of a model's training step, each shape once. Their tensors have no memory.

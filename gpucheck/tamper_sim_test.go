@@ -24,6 +24,13 @@ func (d *tamperer) Room() (cuda.Room, error) {
 	return d.Device.(interface{ Room() (cuda.Room, error) }).Room()
 }
 
+// Epilogues passes on what the GPU says.
+func (d *tamperer) Epilogues() (fused, apart int, err error) {
+	return d.Device.(interface {
+		Epilogues() (fused, apart int, err error)
+	}).Epilogues()
+}
+
 // Close implements device.Device.
 func (d *tamperer) Close() error {
 	if d.held.Size > 0 {
