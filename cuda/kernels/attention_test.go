@@ -41,6 +41,11 @@ func fartherBack(i int) int {
 	return i / 63 * 63
 }
 
+// windowOf lets each row of a tile see from the beginning of the tile that is so many before it.
+func windowOf(tiles int) func(int) int {
+	return func(i int) int { return max(0, i/64-tiles) * 64 }
+}
+
 // anywhere lets each row see back to a place of its own.
 func anywhere(i int) int { return int(uint32(i) * 2654435761 >> 8 % uint32(i+1)) }
 
@@ -67,6 +72,17 @@ var attentionShapes = map[string]attentionShape{
 	"rows that see far back, head 128":           {device.BF16, 1, 200, 1, 1, 128, farBack},
 	"starts at all places of tiles":              {device.BF16, 1, 300, 1, 1, 64, anywhere},
 	"starts at all places, head 128":             {device.BF16, 1, 300, 1, 1, 128, anywhere},
+	"windows of two tiles":                       {device.BF16, 1, 8 * 64, 1, 1, 64, windowOf(1)},
+	"windows of three tiles, head 128":           {device.BF16, 1, 8 * 64, 1, 1, 128, windowOf(2)},
+	"windows of four tiles":                      {device.BF16, 1, 8 * 64, 1, 1, 64, windowOf(3)},
+	"windows of two tiles, head 128":             {device.BF16, 1, 8 * 64, 1, 1, 128, windowOf(1)},
+	"windows of three tiles":                     {device.BF16, 1, 8 * 64, 1, 1, 64, windowOf(2)},
+	"windows of four tiles, head 128":            {device.BF16, 1, 8 * 64, 1, 1, 128, windowOf(3)},
+	"a group in two parts":                       {device.BF16, 1, 9, 2, 1, 64, one},
+	"a group in three parts":                     {device.BF16, 1, 9, 3, 1, 128, one},
+	"a group in four parts":                      {device.BF16, 1, 9, 4, 1, 64, one},
+	"a group in four parts, head 128":            {device.BF16, 1, 9, 4, 1, 128, one},
+	"a group in five parts":                      {device.BF16, 1, 9, 5, 1, 64, one},
 	"a group in uneven parts":                    {device.BF16, 4, 70, 7, 1, 64, documentsOf(41)},
 	"a group in parts, head 128":                 {device.BF16, 2, 66, 6, 1, 128, documentsOf(33)},
 	"work enough without parts":                  {device.BF16, 64, 2, 4, 2, 64, one},

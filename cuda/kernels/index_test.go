@@ -47,6 +47,17 @@ func TestAnIndexOutsideOfItsRangeStopsTheKernel(t *testing.T) {
 			}
 		}
 	}
+	for _, types := range [][2]device.DType{{device.F32, device.F32}, {device.BF16, device.BF16}, {device.BF16, device.F32}} {
+		memory := optest.NewMemory(t, rng)
+		for _, dim := range []int{16, 5} {
+			for _, wrong := range []int{-1, 7} {
+				op := embedBackwardOf(memory, types[0], types[1], 3, dim, 7, func(i int) int { return []int{2, wrong, 1}[i] })
+				if err := stops(op); err != nil {
+					t.Errorf("%s: %v", device.Format(op), err)
+				}
+			}
+		}
+	}
 	if len(tried) != 8 {
 		t.Errorf("only tried %v", tried)
 	}

@@ -13,11 +13,18 @@ func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, c := range []struct {
-		typ        device.DType
-		rows, size int
-	}{{device.F32, 701, 16}, {device.BF16, 701, 16}, {device.F32, 1501, 2}, {device.BF16, 1501, 2}} {
-		const heads, kvHeads, positions = 24, 1, 5
-		typ, rows, size := c.typ, c.rows, c.size
+		typ               device.DType
+		rows, heads, size int
+	}{
+		{device.F32, 701, 24, 16}, {device.BF16, 701, 24, 16}, {device.F32, 1501, 24, 2}, {device.BF16, 1501, 24, 2},
+		// Ends in each of the four turns that a thread makes at once.
+		{device.F32, 100, 1, 8}, {device.F32, 612, 1, 2}, {device.F32, 1124, 1, 8}, {device.F32, 1636, 1, 2}, {device.F32, 2148, 1, 8},
+		{device.BF16, 100, 1, 2}, {device.BF16, 612, 1, 16}, {device.BF16, 1124, 1, 2}, {device.BF16, 1636, 1, 16}, {device.BF16, 2148, 1, 2},
+		{device.F32, 612, 1, 8}, {device.F32, 1124, 1, 2}, {device.F32, 1636, 1, 8}, {device.F32, 2148, 1, 2},
+		{device.BF16, 612, 1, 2}, {device.BF16, 1124, 1, 16}, {device.BF16, 1636, 1, 2}, {device.BF16, 2148, 1, 16},
+	} {
+		const kvHeads, positions = 1, 5
+		typ, rows, heads, size := c.typ, c.rows, c.heads, c.size
 		q, k, stat := rows*heads*size, rows*kvHeads*size, device.F32
 		o := &device.QKNormRoPEBackward{
 			DQOut: memory.Normal(typ, q, 0, 1), DKOut: memory.Normal(typ, k, 0, 1), Q: memory.Normal(typ, q, 0, 1), K: memory.Normal(typ, k, 0, 1),

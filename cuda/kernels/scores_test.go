@@ -57,8 +57,22 @@ func TestTheGreatestScoreMayBeAnywhere(t *testing.T) {
 				optest.Set(forward.K, i*size+i%size, 60)
 				optest.Set(forward.Q, i*size+anywhere(i)%size, 60)
 			}
-			if err := verify(memory, rng, forward, schedules[0]); err != nil {
-				t.Errorf("%s, head %d: %v", typ, size, err)
+			const cached = seqLen - 1
+			zero := func(int) float64 { return 0 }
+			decode := &device.AttentionDecode{
+				Q: memory.Floats(typ, 40*size, zero), K: memory.Normal(typ, 40*size, 0, 0.1), V: memory.Normal(typ, 40*size, 0, 1),
+				KCache: memory.Floats(typ, 40*seqLen*size, zero), VCache: memory.Normal(typ, 40*seqLen*size, 0, 1),
+				Cached: memory.Ints(40, func(int) int { return cached }), Out: memory.Blank(typ, 40*size),
+				Seqs: 40, SeqLen: 1, CacheLen: seqLen, Heads: 1, KVHeads: 1, HeadSize: size, Scale: forward.Scale,
+			}
+			for i := range 40 { // sequences, whose greatest score is that of a row of their own
+				optest.Set(decode.Q, i*size+3, 60)
+				optest.Set(decode.KCache, (i*seqLen+i)*size+3, 60)
+			}
+			for _, op := range []device.Op{forward, decode} {
+				if err := verify(memory, rng, op, schedules[0]); err != nil {
+					t.Errorf("%s, head %d: %v", typ, size, err)
+				}
 			}
 			forward.Reference()
 			if err := verify(memory, rng, back, schedules[0]); err != nil {

@@ -128,6 +128,14 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 			add(fmt.Sprintf("EmbedBackward of a token that comes back after %d rows", n), embedBackwardOf(m, typ, to, n+1, pack, n, every(n)))
 		}
 		add("EmbedBackward of one token, three rows more than at once", embedBackwardOf(m, typ, to, 7, 2*pack, 3, func(int) int { return 1 }))
+		for n := 1; n < 10; n++ { // rows are added four at a time
+			for _, dim := range []int{pack, 3} {
+				add(fmt.Sprintf("EmbedBackward of %d rows of one token, %d wide", n, dim), embedBackwardOf(m, typ, to, n, dim, 3, func(int) int { return 1 }))
+			}
+		}
+		for _, dim := range []int{258 * int(16/to.Size()), 257} {
+			add(fmt.Sprintf("EmbedBackward of rows for two blocks, %d wide", dim), embedBackwardOf(m, typ, to, 5, dim, 3, every(3)))
+		}
 		add("EmbedBackward of tokens that come twice", embedBackwardOf(m, typ, to, 1300, pack, 650, func(i int) int {
 			if i >= 650 {
 				i = i * 7 % 650
@@ -136,6 +144,10 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		}))
 		add("BiasBackward of more rows than a turn", biasBackwardOf(m, typ, to, 2101, pack, true))
 		add("BiasBackward of more odd rows than a turn", biasBackwardOf(m, typ, to, 2101, 3, false))
+		for turns := 1; turns <= 8; turns++ { // without a rest, and with the rest of one thread
+			add(fmt.Sprintf("BiasBackward of %d turns", turns), biasBackwardOf(m, typ, to, 512*turns, pack, true))
+			add(fmt.Sprintf("BiasBackward of %d turns and a row", turns), biasBackwardOf(m, typ, to, 512*turns+1, 1, true))
+		}
 		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
 		add("ReduceSum of one source", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 1, -1))
 		add("ReduceSum of blocks and some", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 6, -1))
@@ -157,6 +169,9 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		for _, n := range []int{15, 50, 117, 1076, 1500, 2047, 7000} {
 			add(fmt.Sprintf("SumSquares of %d elements", n), sumSquaresOf(m, typ, n))
 		}
+		for _, width := range []int{2048 * pack, 4096 * pack, (512*3 + 100) * pack, 2048 + 1601, 4096 + 1601, 5, pack} {
+			add(fmt.Sprintf("HeadLoss of %d logits", width), headLossOf(m, typ, width, []int{-1, 2, -1, width - 1}, true, wide))
+		}
 		add("HeadLoss of the lowest logits", headLossOf(m, typ, 512*pack*5, []int{17}, false, func(int) float64 {
 			return -math.MaxFloat32 * (1 - 0x1p-8) // which bf16 has
 		}))
@@ -167,13 +182,13 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
 		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
 		// In each place of a thread, from the end of the row, of packs and of single elements where packs do not fit.
-		for _, width := range []int{512*pack*5 + 3*pack, 512*5 + 1} {
+		for _, width := range []int{512*pack*9 + 3*pack, 512*9 + 1} {
 			places, n := 1, width
 			if width%pack == 0 {
 				places, n = pack, width/pack
 			}
 			var targets []int
-			for u := range 6 {
+			for u := range 10 {
 				for k := range places {
 					targets = append(targets, max(0, n-1-u*512-k*61)*places+k)
 				}

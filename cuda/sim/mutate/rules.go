@@ -101,6 +101,7 @@ func changes(in instruction) []change {
 		case ok && (in.is("shr.s32") && n == 31 || in.is("shr.s64") && n == 63): // a shift by more is one by so many
 		case ok:
 			add(ShiftChanged, in.with(2, fmt.Sprint(n+1)))
+		case strings.HasSuffix(in.op, "64"): // by a register of another width
 		default:
 			swap(in, 1, 2, add)
 		}
@@ -230,9 +231,10 @@ func otherFloat(bits uint64) uint64 {
 	return bits ^ 0x00080000
 }
 
-// otherMask drops the highest bit of a mask; of one that rounds an index down, which has all high bits, the lowest.
+// otherMask drops the highest bit of a mask; of one that rounds an index down, which has all high bits or all but
+// the sign, the lowest.
 func otherMask(n int64, wide bool) int64 {
-	if n < 0 && n > -1<<16 {
+	if n < 0 && n > -1<<16 || n > 0 && n+n&-n == 1<<31 && n&-n < 1<<16 {
 		return n & (n - 1)
 	}
 	mask := uint64(n)
