@@ -185,7 +185,7 @@ func (w wanted) missing(s Sources, failures []string) error {
 	if len(failures) > 0 {
 		text = fmt.Sprintf("%s cannot be opened: %s", w.sonames[0], strings.Join(failures, "; "))
 	}
-	remedy := "install NVIDIA's wheel of it"
+	remedy := fmt.Sprintf("install NVIDIA's wheel of it (pip install %s)", w.wheel())
 	if w.name == driver.name {
 		remedy = "install NVIDIA's driver, or start the container with its GPUs (docker run --gpus all, nvidia.com/gpu in Kubernetes)"
 	}
@@ -193,4 +193,15 @@ func (w wanted) missing(s Sources, failures []string) error {
 		remedy += fmt.Sprintf(", or let %s name its file", w.override)
 	}
 	return fmt.Errorf("%w: %s; %s", ErrNoLibrary, text, remedy)
+}
+
+// wheel is what brings the preferred version, as Python's index names it. NCCL's for CUDA 12 does with any driver.
+func (w wanted) wheel() string {
+	switch {
+	case w.name == nccl.name:
+		return "nvidia-nccl-cu12"
+	case strings.HasSuffix(w.sonames[0], ".12"):
+		return "nvidia-cublas-cu12"
+	}
+	return "nvidia-cublas"
 }

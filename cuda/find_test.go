@@ -132,3 +132,24 @@ func TestVersionsAreReadAsTheirLibrariesTellThem(t *testing.T) {
 		}
 	}
 }
+
+func TestALibraryThatIsMissingIsToldByItsWheel(t *testing.T) {
+	s := Sources{Root: t.TempDir(), Env: func(string) string { return "" }}
+	for name, c := range map[string]struct {
+		wanted wanted
+		want   string // of Python's index
+	}{
+		"NCCL":                                   {nccl, "nvidia-nccl-cu12"},
+		"cuBLAS for a driver of CUDA 12":         {blas("libcublas", 12040), "nvidia-cublas-cu12"},
+		"cuBLAS for a driver of CUDA 13":         {blas("libcublas", 13000), "nvidia-cublas"},
+		"cuBLASLt for a driver of CUDA 12":       {blas("libcublasLt", 12040), "nvidia-cublas-cu12"},
+		"cuBLAS where no driver says what it is": {blas("libcublas", 0), "nvidia-cublas"},
+	} {
+		if err := c.wanted.missing(s, nil); !strings.Contains(err.Error(), "(pip install "+c.want+")") {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	if err := driver.missing(s, nil); strings.Contains(err.Error(), "pip") {
+		t.Errorf("the driver is no wheel: %v", err)
+	}
+}

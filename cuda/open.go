@@ -49,7 +49,7 @@ func fillBLAS(handle unsafe.Pointer, lib Library) (*C.gofsdp_blas, error) {
 	var missing [4]*C.char
 	if lacks := int(C.gofsdp_fill_blas(handle, table, &missing[0], C.int(len(missing)))); lacks > 0 {
 		C.free(unsafe.Pointer(table))
-		return nil, fmt.Errorf("cuda: %s (%s, version %s) has no %s; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let %s name its file", lib.Name, lib.Path, lib.Version, named(missing[:], lacks), OverrideBLAS)
+		return nil, fmt.Errorf("cuda: %s (%s, version %s) has no %s; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it (pip install nvidia-cublas-cu12), or let %s name its file", lib.Name, lib.Path, lib.Version, named(missing[:], lacks), OverrideBLAS)
 	}
 	return table, nil
 }

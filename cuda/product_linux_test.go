@@ -268,7 +268,7 @@ func TestACuBLASThatLacksWhatIsCalledIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "cuda: libcublas.so.12 (" + old + ", version 12.1.2) has no cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasSetWorkspace_v2, 12 more; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBCUBLAS name its file"
+	want := "cuda: libcublas.so.12 (" + old + ", version 12.1.2) has no cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasSetWorkspace_v2, 12 more; one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it (pip install nvidia-cublas-cu12), or let GOFSDP_LIBCUBLAS name its file"
 	if _, err := New(d, Options{}); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}

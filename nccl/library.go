@@ -46,7 +46,7 @@ func Open(s cuda.Sources) (*Library, error) {
 	return l, nil
 }
 
-const wantedVersion = "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let " + cuda.OverrideNCCL + " name its file"
+const wantedVersion = "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it (pip install nvidia-nccl-cu12), or let " + cuda.OverrideNCCL + " name its file"
 
 // start asks for the version.
 func (l *Library) start() error {

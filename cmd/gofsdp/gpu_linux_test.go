@@ -54,7 +54,7 @@ func TestWhatARunOnGPUsLacksIsNamedWithTheRemedy(t *testing.T) {
 			driverControl{12040, 0, 1, 8},
 			map[string]string{cuda.OverrideBLAS: there.lackingBLAS},
 			[]string{"--ranks", "1"},
-			[]string{"matrix products need cuBLAS: libcublas.so.12 (" + there.lackingBLAS + ", version 12.1.2) has no ", "one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBCUBLAS name its file"},
+			[]string{"matrix products need cuBLAS: libcublas.so.12 (" + there.lackingBLAS + ", version 12.1.2) has no ", "one of CUDA 12 or 13 is needed: install NVIDIA's wheel of it (pip install nvidia-cublas-cu12), or let GOFSDP_LIBCUBLAS name its file"},
 		},
 		"fewer GPUs than ranks": {
 			driverControl{12040, 0, 2, 8},
@@ -78,7 +78,7 @@ func TestWhatARunOnGPUsLacksIsNamedWithTheRemedy(t *testing.T) {
 			driverControl{12040, 0, 2, 8},
 			map[string]string{cuda.OverrideNCCL: there.lackingNCCL},
 			[]string{"--ranks", "2"},
-			[]string{"libnccl.so.2.18.5 (" + there.lackingNCCL + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it, or let GOFSDP_LIBNCCL name its file"},
+			[]string{"libnccl.so.2.18.5 (" + there.lackingNCCL + ") lacks ", "NCCL 2.27 or newer is needed: install NVIDIA's wheel of it (pip install nvidia-nccl-cu12), or let GOFSDP_LIBNCCL name its file"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
