@@ -67,10 +67,10 @@ func newCommon(t *testing.T) string {
 // beginWhole starts a run that has the failure's moment in it.
 func beginWhole(t *testing.T, common string, f failure, deadline time.Duration) *whole {
 	t.Helper()
-	model, steps, extra := "small", 1000000, ""
+	model, steps, holdout, extra := "small", 1000000, 0.1, ""
 	switch f.moment {
 	case evaluating:
-		extra = ", eval_every: 1, eval_packs: 1000000"
+		holdout, extra = 0.5, ", eval_every: 1, eval_packs: 1000000"
 	case exporting:
 		model, steps = "large", 1
 	case sampling:
@@ -82,11 +82,11 @@ func beginWhole(t *testing.T, common string, f failure, deadline time.Duration) 
 	w.mark = "GOFSDP_TEST_MARK=" + w.dir
 	config := fmt.Sprintf(`
 model: %[1]s/%[2]s
-data: {path: [%[1]s/text], holdout: 0.5, sequence_length: 16, tokenizer: train, vocab_size: 270, cache_dir: %[1]s/cache}
+data: {path: [%[1]s/text], holdout: %[9]v, sequence_length: 16, tokenizer: train, vocab_size: 270, cache_dir: %[1]s/cache}
 train: {steps: %[3]d, batch: 12, micro_batch: 1, baseline: none%[4]s}
 scaling: {num_workers: %[5]d, nodes: %[6]d, threads: 1, sharding: {mesh: %[7]s, strategy: full_shard}}
 run: {processes: {deadline: %[8]v}}
-`, common, model, steps, extra, f.ranks, f.nodes, f.mesh, deadline)
+`, common, model, steps, extra, f.ranks, f.nodes, f.mesh, deadline, holdout)
 	if err := os.WriteFile(filepath.Join(w.dir, "run.yaml"), []byte(config), 0o666); err != nil {
 		t.Fatal(err)
 	}
