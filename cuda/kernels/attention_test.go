@@ -72,6 +72,8 @@ var attentionShapes = map[string]attentionShape{
 	"rows that see far back, head 128":           {device.BF16, 1, 200, 1, 1, 128, farBack},
 	"starts at all places of tiles":              {device.BF16, 1, 300, 1, 1, 64, anywhere},
 	"starts at all places, head 128":             {device.BF16, 1, 300, 1, 1, 128, anywhere},
+	"windows of a tile":                          {device.BF16, 1, 8 * 64, 1, 1, 64, windowOf(0)},
+	"two groups in parts":                        {device.BF16, 1, 70, 4, 2, 64, documentsOf(33)},
 	"windows of two tiles":                       {device.BF16, 1, 8 * 64, 1, 1, 64, windowOf(1)},
 	"windows of three tiles, head 128":           {device.BF16, 1, 8 * 64, 1, 1, 128, windowOf(2)},
 	"windows of four tiles":                      {device.BF16, 1, 8 * 64, 1, 1, 64, windowOf(3)},

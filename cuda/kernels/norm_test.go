@@ -13,7 +13,7 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, dim := range []int{5, 37, 69, 101, 24, 152, 280, 408, 536, 792, 201, 401, 600, 896, 1024, 1033, 2048, 4096, 4100, 8192, 8200, 8201, 17000} {
+		for _, dim := range []int{5, 37, 69, 101, 24, 152, 280, 408, 536, 792, 201, 401, 600, 896, 1024, 1033, 1537, 1793, 2048, 4096, 4100, 6144, 7168, 8192, 8200, 8201, 12288, 14336, 17000} {
 			rows := 3
 			if dim == 1024 { // all that a warp keeps: enough to see how each part of it is rounded
 				rows = 9

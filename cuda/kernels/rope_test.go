@@ -16,12 +16,29 @@ func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 		typ               device.DType
 		rows, heads, size int
 	}{
-		{device.F32, 701, 24, 16}, {device.BF16, 701, 24, 16}, {device.F32, 1501, 24, 2}, {device.BF16, 1501, 24, 2},
+		{device.F32, 701, 24, 16},
+		{device.BF16, 701, 24, 16},
+		{device.F32, 1501, 24, 2},
+		{device.BF16, 1501, 24, 2},
 		// Ends in each of the four turns that a thread makes at once.
-		{device.F32, 100, 1, 8}, {device.F32, 612, 1, 2}, {device.F32, 1124, 1, 8}, {device.F32, 1636, 1, 2}, {device.F32, 2148, 1, 8},
-		{device.BF16, 100, 1, 2}, {device.BF16, 612, 1, 16}, {device.BF16, 1124, 1, 2}, {device.BF16, 1636, 1, 16}, {device.BF16, 2148, 1, 2},
-		{device.F32, 612, 1, 8}, {device.F32, 1124, 1, 2}, {device.F32, 1636, 1, 8}, {device.F32, 2148, 1, 2},
-		{device.BF16, 612, 1, 2}, {device.BF16, 1124, 1, 16}, {device.BF16, 1636, 1, 2}, {device.BF16, 2148, 1, 16},
+		{device.F32, 100, 1, 8},
+		{device.F32, 612, 1, 2},
+		{device.F32, 1124, 1, 8},
+		{device.F32, 1636, 1, 2},
+		{device.F32, 2148, 1, 8},
+		{device.BF16, 100, 1, 2},
+		{device.BF16, 612, 1, 16},
+		{device.BF16, 1124, 1, 2},
+		{device.BF16, 1636, 1, 16},
+		{device.BF16, 2148, 1, 2},
+		{device.F32, 612, 1, 8},
+		{device.F32, 1124, 1, 2},
+		{device.F32, 1636, 1, 8},
+		{device.F32, 2148, 1, 2},
+		{device.BF16, 612, 1, 2},
+		{device.BF16, 1124, 1, 16},
+		{device.BF16, 1636, 1, 2},
+		{device.BF16, 2148, 1, 16},
 	} {
 		const kvHeads, positions = 1, 5
 		typ, rows, heads, size := c.typ, c.rows, c.heads, c.size

@@ -297,6 +297,16 @@ func TestSumsOfSquaresHaveTheBitsOfAChain(t *testing.T) {
 			return []float64{1}
 		}),
 	}
+	// One half in 256 sums that are taken at once, each time where other lanes' next number is.
+	chains["a half in each place"] = sums(9*256, func(b int) []float64 {
+		switch {
+		case b == 0:
+			return []float64{0x1p30}
+		case b >= 256 && b%256/32 == b/256-1 && b%32 == b/256:
+			return halves[0]
+		}
+		return halves[2]
+	})
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if err := verify(memory, rng, chains[name], schedules[0]); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -23,7 +23,7 @@ const counted = 0
 // tests is a file, and a change of a source or of the compiler shows there what it costs or saves.
 func TestKernelsDoTheWorkThatTheirTableSays(t *testing.T) {
 	work := map[string]*ptx.Stats{}
-	for _, c := range verified(t, counted) {
+	for _, c := range verified(t, counted, verifying) {
 		if c.traps {
 			continue // what other blocks have done by then is not said
 		}

@@ -231,10 +231,11 @@ func otherFloat(bits uint64) uint64 {
 	return bits ^ 0x00080000
 }
 
-// otherMask drops the highest bit of a mask; of one that rounds an index down, which has all high bits or all but
-// the sign, the lowest.
+// otherMask drops the highest bit of a mask; of one that rounds an index down, which has all bits that an index
+// may have, the lowest.
 func otherMask(n int64, wide bool) int64 {
-	if n < 0 && n > -1<<16 || n > 0 && n+n&-n == 1<<31 && n&-n < 1<<16 {
+	low := n & -n
+	if n < 0 && n > -1<<16 || n >= 1<<30 && low < 1<<16 && (n+low)&n == 0 {
 		return n & (n - 1)
 	}
 	mask := uint64(n)
