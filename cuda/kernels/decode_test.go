@@ -18,13 +18,14 @@ func TestDecodingIsRightInShortAndLongCaches(t *testing.T) {
 		"rows that take a warp several turns":       {device.BF16, 1, 20, 6, 6, 128, []int{9, 11}},
 		"fp32, rows that take a warp several turns": {device.F32, 1, 20, 10, 5, 64, []int{9, 11}},
 		"fp32, heads of 64 and room for some rows":  {device.F32, 5, 20, 2, 1, 64, []int{17, 20, 1}},
-		"an empty cache":                        {device.BF16, 1, 9, 2, 1, 64, []int{0}},
-		"fewer rows than teams":                 {device.BF16, 1, 40, 7, 1, 128, []int{3, 14}},
-		"more rows than teams take in one turn": {device.BF16, 2, 150, 8, 1, 64, []int{148, 63, 0}},
-		"a cache that is full":                  {device.BF16, 1, 70, 2, 1, 128, []int{70, 69}},
-		"a cache that has room for some rows":   {device.BF16, 5, 20, 2, 1, 64, []int{17, 20, 1}},
-		"fp32, a long cache":                    {device.F32, 1, 99, 7, 1, 64, []int{98, 15}},
-		"fp32, a cache with room for some rows": {device.F32, 3, 11, 2, 1, 128, []int{9, 11}},
+		"heads of 64 of three keys' heads":          {device.BF16, 1, 20, 6, 3, 64, []int{9, 11}},
+		"an empty cache":                            {device.BF16, 1, 9, 2, 1, 64, []int{0}},
+		"fewer rows than teams":                     {device.BF16, 1, 40, 7, 1, 128, []int{3, 14}},
+		"more rows than teams take in one turn":     {device.BF16, 2, 150, 8, 1, 64, []int{148, 63, 0}},
+		"a cache that is full":                      {device.BF16, 1, 70, 2, 1, 128, []int{70, 69}},
+		"a cache that has room for some rows":       {device.BF16, 5, 20, 2, 1, 64, []int{17, 20, 1}},
+		"fp32, a long cache":                        {device.F32, 1, 99, 7, 1, 64, []int{98, 15}},
+		"fp32, a cache with room for some rows":     {device.F32, 3, 11, 2, 1, 128, []int{9, 11}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		c := cases[name]

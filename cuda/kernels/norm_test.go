@@ -13,7 +13,7 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, dim := range []int{5, 37, 69, 101, 24, 152, 280, 408, 536, 792, 201, 401, 600, 896, 1024, 1033, 1537, 1793, 2048, 4096, 4100, 6144, 7168, 8192, 8200, 8201, 12288, 14336, 17000} {
+		for _, dim := range []int{5, 37, 69, 101, 24, 152, 280, 408, 536, 792, 201, 401, 600, 601, 896, 1024, 1033, 1537, 1793, 2048, 2500, 4096, 4100, 4600, 6144, 7168, 8192, 8200, 8201, 12288, 14336, 17000} {
 			rows := 3
 			if dim == 1024 { // all that a warp keeps: enough to see how each part of it is rounded
 				rows = 9
@@ -21,7 +21,7 @@ func TestNormsOfRowsOfAnyWidthAreRight(t *testing.T) {
 			n := rows * dim
 			f := &device.AddRMSNorm{
 				X: memory.Normal(typ, n, 0, 1), Residual: memory.Normal(typ, n, 0, 1), Weight: memory.Gains(typ, dim),
-				Sum: memory.Blank(typ, n), Out: memory.Blank(typ, n), RStd: memory.Blank(device.F32, rows), Rows: rows, Dim: dim, Eps: 1e-6,
+				Sum: memory.Blank(typ, n), Out: memory.Blank(typ, n), RStd: memory.Blank(device.F32, rows), Rows: rows, Dim: dim, Eps: 0.1,
 			}
 			alone := *f
 			alone.Residual, alone.Sum = device.Tensor{}, device.Tensor{}
@@ -50,7 +50,7 @@ func TestWeightsOfNormsAreSummedOverManyRows(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, c := range [][2]int{{1100, 24}, {1100, 5}, {800, 24}, {200, 5}, {100, 5}} { // of the last, four for a thread
+		for _, c := range [][2]int{{1100, 24}, {1100, 5}, {1100, 37}, {800, 24}, {600, 24}, {500, 24}, {200, 5}, {100, 5}} { // of the last, four for a thread
 			rows, dim := c[0], c[1]
 			b := &device.AddRMSNormBackward{
 				DOut: memory.Normal(typ, rows*dim, 0, 1), Sum: memory.Normal(typ, rows*dim, 0, 1), Weight: memory.Gains(typ, dim),

@@ -20,6 +20,10 @@ func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 		{device.BF16, 701, 24, 16},
 		{device.F32, 1501, 24, 2},
 		{device.BF16, 1501, 24, 2},
+		{device.F32, 1300, 24, 2},
+		{device.BF16, 1300, 24, 2},
+		{device.F32, 2100, 24, 2},
+		{device.BF16, 2100, 24, 2},
 		// Ends in each of the four turns that a thread makes at once.
 		{device.F32, 100, 1, 8},
 		{device.F32, 612, 1, 2},

@@ -136,6 +136,9 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		for _, dim := range []int{258 * int(16/to.Size()), 257} {
 			add(fmt.Sprintf("EmbedBackward of rows for two blocks, %d wide", dim), embedBackwardOf(m, typ, to, 5, dim, 3, every(3)))
 		}
+		for _, dim := range []int{pack, 3} {
+			add(fmt.Sprintf("EmbedBackward of more rows than a turn, %d wide", dim), embedBackwardOf(m, typ, to, 1026, dim, 1026, every(1026)))
+		}
 		add("EmbedBackward of tokens that come twice", embedBackwardOf(m, typ, to, 1300, pack, 650, func(i int) int {
 			if i >= 650 {
 				i = i * 7 % 650
@@ -145,14 +148,15 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		add("BiasBackward of more rows than a turn", biasBackwardOf(m, typ, to, 2101, pack, true))
 		add("BiasBackward of more odd rows than a turn", biasBackwardOf(m, typ, to, 2101, 3, false))
 		for turns := 1; turns <= 8; turns++ { // without a rest, and with the rest of one thread
-			add(fmt.Sprintf("BiasBackward of %d turns", turns), biasBackwardOf(m, typ, to, 512*turns, pack, true))
-			add(fmt.Sprintf("BiasBackward of %d turns and a row", turns), biasBackwardOf(m, typ, to, 512*turns+1, 1, true))
+			add(fmt.Sprintf("BiasBackward of %d turns", turns), biasBackwardOf(m, typ, to, 512*turns, 3*pack, true))
+			add(fmt.Sprintf("BiasBackward of %d turns and a row", turns), biasBackwardOf(m, typ, to, 512*turns+1, 3, true))
 		}
 		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
 		add("ReduceSum of one source", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 1, -1))
 		add("ReduceSum of blocks and some", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 6, -1))
 		for count := 2; count <= 6; count++ { // the first, and turns of four
 			add(fmt.Sprintf("ReduceSum of whole blocks of %d sources", count), reduceSumOf(m, typ, to, 256*int(16/to.Size()), count, -1))
+			add(fmt.Sprintf("ReduceSum of %d sources of 5", count), reduceSumOf(m, typ, to, 5, count, -1))
 		}
 		if to != typ {
 			continue
@@ -169,7 +173,7 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		for _, n := range []int{15, 50, 117, 1076, 1500, 2047, 7000} {
 			add(fmt.Sprintf("SumSquares of %d elements", n), sumSquaresOf(m, typ, n))
 		}
-		for _, width := range []int{2048 * pack, 4096 * pack, (512*3 + 100) * pack, 2048 + 1601, 4096 + 1601, 5, pack} {
+		for _, width := range []int{2048 * pack, 4096 * pack, (512*3 + 100) * pack, 2048 + 1601, 1701, 4001, 5901, 4096 + 1601, 4000 * pack, 5, pack} {
 			add(fmt.Sprintf("HeadLoss of %d logits", width), headLossOf(m, typ, width, []int{-1, 2, -1, width - 1}, true, wide))
 		}
 		add("HeadLoss of the lowest logits", headLossOf(m, typ, 512*pack*5, []int{17}, false, func(int) float64 {
@@ -182,13 +186,13 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
 		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
 		// In each place of a thread, from the end of the row, of packs and of single elements where packs do not fit.
-		for _, width := range []int{512*pack*9 + 3*pack, 512*9 + 1} {
-			places, n := 1, width
+		for _, width := range []int{512*pack*9 + 3*pack, 512*13 + 1} {
+			places, n := 1, width // 512*13: the compiler takes two turns of four at once
 			if width%pack == 0 {
 				places, n = pack, width/pack
 			}
 			var targets []int
-			for u := range 10 {
+			for u := range 14 {
 				for k := range places {
 					targets = append(targets, max(0, n-1-u*512-k*61)*places+k)
 				}
@@ -297,12 +301,12 @@ func TestSumsOfSquaresHaveTheBitsOfAChain(t *testing.T) {
 			return []float64{1}
 		}),
 	}
-	// One half in 256 sums that are taken at once, each time where other lanes' next number is.
+	// One half in 256 sums that are taken at once, each time among other numbers of the lanes; each after an odd number of steps.
 	chains["a half in each place"] = sums(9*256, func(b int) []float64 {
 		switch {
 		case b == 0:
 			return []float64{0x1p30}
-		case b >= 256 && b%256/32 == b/256-1 && b%32 == b/256:
+		case b >= 256 && b%256/32 == b/256-1 && b%32 == b/256*2-1:
 			return halves[0]
 		}
 		return halves[2]

@@ -235,7 +235,7 @@ func otherFloat(bits uint64) uint64 {
 // may have, the lowest.
 func otherMask(n int64, wide bool) int64 {
 	low := n & -n
-	if n < 0 && n > -1<<16 || n >= 1<<30 && low < 1<<16 && (n+low)&n == 0 {
+	if n < 0 && n > -1<<16 || n >= 1<<24 && low < 1<<16 && (n+low)&n == 0 {
 		return n & (n - 1)
 	}
 	mask := uint64(n)
