@@ -124,7 +124,7 @@ var survivors = []survivor{
 	{
 		"both factors of a product are read in the same other order",
 		[]mutate.Kind{mutate.IndexShifted},
-		[]part{{"attention.cuh", "load_matrices(to, (at ^ k * 32) + row * (2 * D));"}, {"attention_backward.cu", "add_product<D, M>(dv, x, query_rows + tile_bytes<D>"}},
+		[]part{{"attention.cuh", "load_matrices(to, (at ^ k * 32) + row * (2 * D));"}, {"attention_backward.cu", "multiply_add(ds[m][2 * n], x[m], b[0], b[1]);"}},
 	},
 	{
 		"a warp's place in shared memory may be anywhere, if it is its own",
@@ -138,6 +138,7 @@ var survivors = []survivor{
 			{"attention_f32.cu", "for (int i = at; i < a.seq_len; i++)"},
 			{"attention_f32.cu", "j <= at; j++) {"},
 			{"attention_f32.cu", "for (int head = p.head * group; head < (p.head + 1) * group; head++) {"},
+			{"attention_f32.cu", "const Row<D> k(a.k + here), v(a.v + here);"},
 		},
 	},
 	{
@@ -202,7 +203,6 @@ var survivors = []survivor{
 			{"bias.cu", "for (i64 row = down; row < a.rows; row += DOWN) {"},
 			{"bias.cu", "int across = threadIdx.x % ACROSS"},
 			{"norm.cu", "r += COLUMN_WARPS * 32 / C) {"},
-			{"reduce.cu", "found |= not_finite<T>("},
 		},
 	},
 	{
@@ -239,6 +239,16 @@ var survivors = []survivor{
 		"a turn behind the last row finds no row",
 		[]mutate.Kind{mutate.ComparisonMoved},
 		[]part{{"embed_backward.cu", "for (int from = row; from < int(a.rows); from += TURN) {"}},
+	},
+	{
+		"a difference is odd if the opposite is",
+		[]mutate.Kind{mutate.OperandsSwapped},
+		[]part{{"attention_f32.cu", "const Row<D> k(a.k + other), v(a.v + other);"}},
+	},
+	{
+		"the other lanes have the same sums, and store the same or in the same place",
+		[]mutate.Kind{mutate.ComparisonMoved, mutate.PredicateNegated},
+		[]part{{"common.cuh", "if (threadIdx.x % 32 < ACROSS) partial"}, {"reduce.cu", "if (there && lane == 0) a.parts[block] = sum;"}},
 	},
 	{
 		"the compiler divides 32 bits where the numbers fit, and tests have no larger ones",
