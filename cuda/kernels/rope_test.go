@@ -23,6 +23,8 @@ func TestGradientsOfTheHeadsWeightsAreSummedInParts(t *testing.T) {
 		{device.F32, 1300, 24, 2},
 		{device.BF16, 1300, 24, 2},
 		{device.F32, 2100, 24, 2},
+		{device.F32, 2740, 24, 2},
+		{device.BF16, 2740, 24, 2},
 		{device.BF16, 2100, 24, 2},
 		// Ends in each of the four turns that a thread makes at once.
 		{device.F32, 100, 1, 8},

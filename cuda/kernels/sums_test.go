@@ -154,7 +154,7 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		add("BiasBackward of many rows", biasBackwardOf(m, typ, to, 1001, 9*pack, true))
 		add("ReduceSum of one source", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 1, -1))
 		add("ReduceSum of blocks and some", reduceSumOf(m, typ, to, 256*pack*2+pack+1, 6, -1))
-		for count := 2; count <= 6; count++ { // the first, and turns of four
+		for count := 2; count <= 9; count++ { // the first, and turns of four
 			add(fmt.Sprintf("ReduceSum of whole blocks of %d sources", count), reduceSumOf(m, typ, to, 256*int(16/to.Size()), count, -1))
 			add(fmt.Sprintf("ReduceSum of %d sources of 5", count), reduceSumOf(m, typ, to, 5, count, -1))
 		}
@@ -186,13 +186,13 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
 		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
 		// In each place of a thread, from the end of the row, of packs and of single elements where packs do not fit.
-		for _, width := range []int{512*pack*9 + 3*pack, 512*13 + 1} {
-			places, n := 1, width // 512*13: the compiler takes two turns of four at once
+		for _, width := range []int{512*pack*9 + 3*pack, 512*17 + 1} {
+			places, n := 1, width // of which the compiler takes eight turns at once
 			if width%pack == 0 {
 				places, n = pack, width/pack
 			}
 			var targets []int
-			for u := range 14 {
+			for u := range 18 {
 				for k := range places {
 					targets = append(targets, max(0, n-1-u*512-k*61)*places+k)
 				}
