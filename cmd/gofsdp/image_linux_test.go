@@ -337,7 +337,7 @@ func TestTheContainersLibrariesAreFound(t *testing.T) {
 		{
 			name: "without any cuBLAS", driver: pods, args: four, code: 1, found: with("libcublas", ""),
 			without: []string{venv + "libcublas.so.13", old + "libcublas.so.13"},
-			says:    []string{"gofsdp: GPU cuBLAS: none; libcublas.so.13 is not here", venv[:len(venv)-1], "install NVIDIA's wheel of it, or let GOFSDP_LIBCUBLAS name its file"},
+			says:    []string{"gofsdp: GPU cuBLAS: none; libcublas.so.13 is not here", venv[:len(venv)-1], "install NVIDIA's wheel of it (pip install nvidia-cublas), or let GOFSDP_LIBCUBLAS name its file"},
 		},
 		{
 			name: "without any cuBLASLt", driver: pods, args: four, code: 1, found: with("libcublasLt", "", "libcublas", ""),
