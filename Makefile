@@ -89,7 +89,7 @@ kernels-check: need-go .venv/kernels/ready ## Hold the committed PTX against its
 		$(GO_TEST) -count=1 -run 'Ptxas' ./cuda/kernels
 
 .PHONY: mutate
-mutate: need-go ## Plant mistakes in the kernels' PTX, one at a time, and see whether the tests find them (45 minutes)
+mutate: need-go ## Plant mistakes in the kernels' PTX, one at a time, and see whether the tests find them (25 minutes on two cores)
 	GOFSDP_MUTANTS=$(MUTANTS) GOFSDP_MUTANTS_OF="$(KERNELS)" \
 		$(GO_TEST) -count=1 -timeout 0 -v -run 'Mutants' ./cuda/kernels
 

@@ -19,7 +19,7 @@ func TestAttentionRoundsResultsToNearest(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, size := range []int{64, 128} {
-		for _, heads := range []int{1, 2} { // of two, each sums by itself
+		for _, heads := range []int{1, 2, 3} { // of several, each sums by itself
 			for exact, scale := range map[string][2]float64{"DQ": {0x1p-22, 1}, "DK": {1, 0x1p-22}, "DV": {0x1p-22, 1}} {
 				if err := roundsToNearest(memory, rng, size, heads, exact, scale[0], scale[1]); err != nil {
 					t.Errorf("heads of %d, %d on one, %s: %v", size, heads, exact, err)

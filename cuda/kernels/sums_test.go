@@ -186,7 +186,7 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 		targets := []int{-1, 0, long - 1, 512*pack*4 - 1, 512 * pack * 4, 512*pack*3 + 2, 512*pack + 1, long / 2}
 		add("HeadLoss of long rows", headLossOf(m, typ, long, targets, true, func(i int) float64 { return 60 * seed(i) }))
 		// In each place of a thread, from the end of the row, of packs and of single elements where packs do not fit.
-		for _, width := range []int{512*pack*9 + 3*pack, 512*17 + 1} {
+		for _, width := range []int{512*pack*9 + 3*pack, 512*13 + 1, 512*17 + 1} {
 			places, n := 1, width // of which the compiler takes eight turns at once
 			if width%pack == 0 {
 				places, n = pack, width/pack
@@ -199,15 +199,21 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 			}
 			add(fmt.Sprintf("HeadLoss of %d logits and a target in each place", width), headLossOf(m, typ, width, targets, true, wide))
 		}
-		// Powers relative to another largest would be infinite.
+		// Powers relative to another largest would be infinite, or others.
 		for _, width := range []int{512 * pack, 512*2 + 1} {
-			targets := make([]int, 17)
-			add(fmt.Sprintf("HeadLoss of %d logits, the largest in each warp", width), headLossOf(m, typ, width, targets, false, func(i int) float64 {
-				if row, at := i/width, i%width; at/(width/512)/32 == row {
-					return 500
-				}
-				return 0
-			}))
+			for _, height := range []float64{4, 500} {
+				op := headLossOf(m, typ, width, make([]int, 17), false, func(i int) float64 {
+					thread := i % width / pack
+					if width%pack != 0 {
+						thread = i % width % 512
+					}
+					if thread/32 == i/width {
+						return height
+					}
+					return 0
+				})
+				add(fmt.Sprintf("HeadLoss of %d logits, of one warp each larger by %v", width, height), op)
+			}
 		}
 		for k := range 9 { // 256 sums are taken at once
 			add(fmt.Sprintf("SumSquares of %d blocks", 32*k+32), sumSquaresOf(m, typ, (32*k+32)*device.NormBlock))

@@ -101,6 +101,7 @@ var survivors = []survivor{
 			{"attention.cuh", "bool sees_all(int key, int n)"},
 			{"attention.cuh", "any = first < seq_len;"},
 			{"attention_backward.cu", "const int key = tile * TILE + half;"},
+			{"attention_backward.cu", "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"},
 			{"attention_backward.cu", "if (query < a.seq_len && query + 31 >= block + row) {"},
 			{"attention_backward.cu", "const int row = warp % (HALF / 32) * (16 * M);"},
 			{"attention_backward.cu", "const u32 queries = tiles + lane_columns<D>(), query_rows = tiles + lane_rows<D>();"},
@@ -224,11 +225,6 @@ var survivors = []survivor{
 		"the sums behind the end are zero, whichever are asked for",
 		[]mutate.Kind{mutate.ComparisonMoved, mutate.IndexShifted},
 		[]part{{"reduce.cu", "next[k] = i < blocks ? a.parts[i] : 0.0;"}, {"reduce.cu", "const i64 i = first + k * 32 + threadIdx.x;"}},
-	},
-	{
-		"heads that are parted into uneven parts have the same sum",
-		[]mutate.Kind{mutate.IndexShifted},
-		[]part{{"rope.cu", "each = (items + a.parts - 1) / a.parts;"}},
 	},
 	{
 		"a turn behind the last row finds no row",
