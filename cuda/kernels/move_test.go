@@ -55,7 +55,7 @@ func TestEmbeddingsOfAnyWidthAreCopied(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, n := range []int{1, 33, 70, 101, 128, 150, 165, 301} {
+		for _, n := range []int{1, 33, 70, 101, 128, 150, 165, 301, 1301} {
 			for _, dim := range []int{n | 1, n * int(16/typ.Size())} {
 				op := &device.Embed{
 					Table: memory.Normal(typ, 5*dim, 0, 1), IDs: memory.Ints(9, func(int) int { return rng.IntN(5) }),

@@ -50,7 +50,7 @@ func TestWeightsOfNormsAreSummedOverManyRows(t *testing.T) {
 	rng := optest.Rand(t)
 	memory := optest.NewMemory(t, rng)
 	for _, typ := range []device.DType{device.F32, device.BF16} {
-		for _, c := range [][2]int{{1100, 24}, {1100, 5}, {1100, 37}, {800, 24}, {600, 24}, {500, 24}, {200, 5}, {100, 5}} { // of the last, four for a thread
+		for _, c := range [][2]int{{1100, 24}, {1100, 5}, {1100, 37}, {2100, 24}, {3400, 5}, {800, 24}, {600, 24}, {500, 24}, {200, 5}, {100, 5}} { // of the last, four for a thread
 			rows, dim := c[0], c[1]
 			b := &device.AddRMSNormBackward{
 				DOut: memory.Normal(typ, rows*dim, 0, 1), Sum: memory.Normal(typ, rows*dim, 0, 1), Weight: memory.Gains(typ, dim),

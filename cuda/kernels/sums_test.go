@@ -215,7 +215,7 @@ func edges(m optest.Memory, seed func(i int) float64) map[string]device.Op {
 				add(fmt.Sprintf("HeadLoss of %d logits, of one warp each larger by %v", width, height), op)
 			}
 		}
-		for k := range 9 { // 256 sums are taken at once
+		for k := range 16 { // 256 sums are taken at once, and the next 256 asked for before
 			add(fmt.Sprintf("SumSquares of %d blocks", 32*k+32), sumSquaresOf(m, typ, (32*k+32)*device.NormBlock))
 		}
 		plain := adamWOf(m, typ, 1030, 3, seed)
